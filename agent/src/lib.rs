@@ -1,1 +1,7 @@
-//! To be written.
+//! The node agent of aks-flex-node: a small pure core decides, a thin edge acts.
+//!
+//! The modules stand in the order of the rooms; a room imports only from rooms named before it (`tests/rooms.rs`).
+
+pub mod model;
+
+pub mod config;

@@ -1,0 +1,1 @@
+//! The agent's configuration: the file as written, and as meant.

@@ -1,2 +1,36 @@
-//! To be written.
-fn main() {}
+//! The test bed: boots hosts that play Azure Container Linux, gives them a cloud (network, registry, cluster), and drives the product
+//! through its commands, files and cluster, never through its code.
+//!
+//!     cli ─▶ verb ─▶ check/ (runner, report, one file a group)
+//!                      └▶ host/ (a booted machine)   cloud/ (registry, names, downloads, cluster)
+//!                            └▶ base, run, net, cache, command ◀──┘
+
+mod agent_image;
+mod base;
+mod ca;
+mod cache;
+mod check;
+mod cli;
+mod cloud;
+mod command;
+mod deps;
+mod host;
+mod net;
+mod process;
+mod progress;
+mod run;
+mod wait;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+fn main() -> ExitCode {
+    match cli::run(cli::Cli::parse()) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("harness: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

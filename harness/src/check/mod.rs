@@ -1,0 +1,1 @@
+//! Checks: named, independent of one another, each with its time limit.

@@ -1,0 +1,175 @@
+//! The command line, and which verb does what.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Args, Parser, Subcommand};
+
+use crate::deps;
+
+/// The test bed of aks-flex-node: hosts that play Azure Container Linux, a registry and a real cluster.
+#[derive(Parser)]
+#[command(name = "cargo harness", bin_name = "cargo harness")]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    /// Install the Debian packages that the bed needs and that are missing.
+    Deps,
+    /// Make a bed: image, network, registry, cluster, and a host that joins and runs a pod.
+    Up(Up),
+    /// Run checks: all of them, those named, or those of a group.
+    Check(Check),
+    /// Remove a bed and everything it made.
+    Down(Down),
+    /// Run a command in a host of a bed: `exec HOST -- CMD…`.
+    Exec(Exec),
+    /// Run kubectl against a bed's cluster: `kubectl -- ARGS…`.
+    Kubectl(Kubectl),
+    /// Show the logs of a bed: a host's journal, or a server of the cloud.
+    Logs(Logs),
+    /// Build the agent's OCI image and print its reference.
+    Image(Image),
+    /// Measure, and write docs/performance.md.
+    Bench(Bench),
+    /// Formatting, lints, unit tests, checks: what CI runs.
+    Test(Check),
+}
+
+/// Which bed is meant.
+#[derive(Args, Clone)]
+pub(crate) struct Bed {
+    /// The bed's name; several stand side by side.
+    #[arg(long, default_value = "bed")]
+    pub(crate) run: String,
+}
+
+#[derive(Args)]
+pub(crate) struct Up {
+    #[command(flatten)]
+    pub(crate) bed: Bed,
+    /// An agent image (OCI layout) to use instead of building one.
+    #[arg(long)]
+    pub(crate) image: Option<PathBuf>,
+}
+
+#[derive(Args)]
+pub(crate) struct Check {
+    /// Checks by name, such as `join.first-boot`.
+    pub(crate) names: Vec<String>,
+    /// Checks of a group: what stands before the first dot of the name.
+    #[arg(long)]
+    pub(crate) group: Vec<String>,
+    /// The documented depth instead of the short one.
+    #[arg(long)]
+    pub(crate) full: bool,
+    /// How often what is repeated is repeated.
+    #[arg(long)]
+    pub(crate) n: Option<u32>,
+    /// The seed of what is drawn by chance.
+    #[arg(long)]
+    pub(crate) seed: Option<u64>,
+    /// An agent image (OCI layout) to check instead of building one.
+    #[arg(long)]
+    pub(crate) image: Option<PathBuf>,
+    /// Print the names of the checks and end.
+    #[arg(long)]
+    pub(crate) list: bool,
+    /// How many checks run side by side.
+    #[arg(long, default_value_t = 3)]
+    pub(crate) jobs: usize,
+    /// Where to write the report (JSON).
+    #[arg(long)]
+    pub(crate) report: Option<PathBuf>,
+}
+
+#[derive(Args)]
+pub(crate) struct Down {
+    #[command(flatten)]
+    pub(crate) bed: Bed,
+    /// Remove every bed, whoever made it.
+    #[arg(long)]
+    pub(crate) all: bool,
+}
+
+#[derive(Args)]
+pub(crate) struct Exec {
+    #[command(flatten)]
+    pub(crate) bed: Bed,
+    /// The host's name.
+    pub(crate) host: String,
+    /// The command and its arguments.
+    #[arg(last = true, required = true)]
+    pub(crate) command: Vec<OsString>,
+}
+
+#[derive(Args)]
+pub(crate) struct Kubectl {
+    #[command(flatten)]
+    pub(crate) bed: Bed,
+    /// kubectl's arguments.
+    #[arg(last = true, required = true)]
+    pub(crate) args: Vec<OsString>,
+}
+
+#[derive(Args)]
+pub(crate) struct Logs {
+    #[command(flatten)]
+    pub(crate) bed: Bed,
+    /// A host, or a server of the cloud; without it, what there is.
+    pub(crate) of: Option<String>,
+    /// More arguments for journalctl.
+    #[arg(last = true)]
+    pub(crate) args: Vec<OsString>,
+}
+
+#[derive(Args)]
+pub(crate) struct Image {
+    /// The folder to write the OCI layout to.
+    #[arg(long)]
+    pub(crate) output: Option<PathBuf>,
+    /// Where to push it: REGISTRY/REPOSITORY.
+    #[arg(long)]
+    pub(crate) push: Option<String>,
+    /// A variant for tests.
+    #[arg(long)]
+    pub(crate) variant: Option<String>,
+    /// The Cargo profile of what is in it: `image` ships, `quick` builds in seconds.
+    #[arg(long, default_value = "image")]
+    pub(crate) profile: String,
+}
+
+#[derive(Args)]
+pub(crate) struct Bench {
+    /// An agent image (OCI layout) to measure instead of building one.
+    #[arg(long)]
+    pub(crate) image: Option<PathBuf>,
+}
+
+/// Does what the command line asks for.
+///
+/// # Errors
+/// What the verb met.
+pub(crate) fn run(cli: Cli) -> Result<ExitCode> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()?;
+    runtime.block_on(verb(cli.verb))
+}
+
+async fn verb(verb: Verb) -> Result<ExitCode> {
+    match verb {
+        Verb::Deps => deps::ensure().await?,
+        Verb::Up(_) | Verb::Check(_) | Verb::Down(_) | Verb::Exec(_) | Verb::Kubectl(_) | Verb::Logs(_) => {
+            anyhow::bail!("not built yet")
+        }
+        Verb::Image(_) | Verb::Bench(_) | Verb::Test(_) => anyhow::bail!("not built yet"),
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,1 @@
+//! The cloud of a run: registry, names, downloads and cluster, on the hosts' network.

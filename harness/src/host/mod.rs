@@ -1,0 +1,1 @@
+//! A host: one booted machine, its life, and what can be done to it.

@@ -5,3 +5,7 @@
 pub mod model;
 
 pub mod config;
+
+pub mod upgrade;
+
+pub mod operation;

@@ -3,6 +3,8 @@
 //! Pure and streaming: no network, no containerd, no async. Those who fetch bytes hand them in as readers.
 
 pub mod digest;
+pub mod layout;
+pub mod oci;
 pub mod reference;
 
 pub use digest::{Digest, DigestError};

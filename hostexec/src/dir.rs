@@ -107,9 +107,7 @@ impl Host {
 fn open(at: impl AsFd, path: &Path, flags: OFlag, resolve: ResolveFlag) -> io::Result<OwnedFd> {
     // The kernel gives up with EAGAIN when something was renamed or mounted while it resolved a `..`.
     const TRIES: u32 = 100;
-    let how = OpenHow::new()
-        .flags(flags | OFlag::O_CLOEXEC | OFlag::O_NOCTTY)
-        .resolve(resolve);
+    let how = OpenHow::new().flags(flags | OFlag::O_CLOEXEC).resolve(resolve);
     for _ in 1..TRIES {
         match openat2(&at, path, how) {
             Err(Errno::EAGAIN | Errno::EINTR) => {}

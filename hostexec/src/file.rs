@@ -207,7 +207,7 @@ impl Host {
                 continue;
             };
             let writing = dir
-                .open_entry(name.as_ref(), OFlag::O_RDONLY | OFlag::O_NONBLOCK)
+                .open_entry(name.as_ref(), OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY)
                 .is_ok_and(|fd| matches!(File::from(fd).try_lock(), Err(fs::TryLockError::WouldBlock)));
             if !writing {
                 let left = path
@@ -220,7 +220,7 @@ impl Host {
     }
 
     fn open_file(&self, path: &HostPath) -> io::Result<File> {
-        self.open_in_root(path, OFlag::O_RDONLY | OFlag::O_NONBLOCK)
+        self.open_in_root(path, OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY)
             .map(File::from)
     }
 
@@ -264,3 +264,6 @@ impl Host {
 pub(crate) fn is_absent(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
+
+#[cfg(test)]
+mod tests;

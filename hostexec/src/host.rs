@@ -32,7 +32,7 @@ const STDOUT_LIMIT: usize = 16 << 20;
 /// The most of a tool's complaints that is kept: their end.
 const STDERR_LIMIT: usize = 4 << 10;
 /// How long a tool has between being asked to end and being killed, and its streams after its end.
-const GRACE: Duration = Duration::from_secs(2);
+const GRACE: Duration = Duration::from_secs(1);
 
 /// The host underneath, by its root and by the way its tools are run.
 #[derive(Clone, Debug)]
@@ -312,3 +312,6 @@ fn on_one_line(stderr: &str) -> String {
         lines => lines[lines.len().saturating_sub(LINES)..].join("; "),
     }
 }
+
+#[cfg(test)]
+mod tests;

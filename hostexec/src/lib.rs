@@ -21,6 +21,9 @@ pub mod shim;
 mod tool;
 mod tree;
 
+#[cfg(test)]
+mod again;
+
 pub use call::{Call, Output, ToolError};
 pub use dir::Dir;
 pub use file::Written;

@@ -56,3 +56,6 @@ impl Host {
             .open(dir.path().join(path.name()))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -148,3 +148,6 @@ fn mounted(error: io::Error, name: &OsStr) -> io::Error {
         Some(_) | None => error,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,11 +1,14 @@
 //! Holds the order of the rooms: a room imports only from rooms named before it. The order is that of `src/lib.rs`.
 
+#![allow(clippy::unwrap_used, reason = "a test, and its helpers")]
+
 use std::{fs, path::Path};
 
 /// Rooms in order; the rooms of one line may import each other.
 const ORDER: &[&[&str]] = &[
     &["model"],
-    &["config", "facts", "step", "bootstrap"],
+    &["config"],
+    &["bootstrap", "facts", "step"],
     &["plan", "preflight", "upgrade"],
     &["operation", "report"],
     &["observe", "store", "fetch", "containerd", "apply"],
@@ -18,13 +21,37 @@ fn rank(room: &str) -> Option<usize> {
     ORDER.iter().position(|rooms| rooms.contains(&room))
 }
 
-fn imports(text: &str) -> impl Iterator<Item = &str> {
-    text.match_indices("crate::").map(|(at, found)| {
-        let rest = &text[at + found.len()..];
-        &rest[..rest
-            .find(|c: char| !c.is_ascii_alphanumeric() && c != '_')
-            .unwrap_or(rest.len())]
-    })
+/// The names after `crate::`, also those of a list in braces.
+fn imports(text: &str) -> Vec<&str> {
+    let word = |text: &'_ str| {
+        text.find(|c: char| !c.is_ascii_alphanumeric() && c != '_')
+            .unwrap_or(text.len())
+    };
+    let mut found = Vec::new();
+    for (at, start) in text.match_indices("crate::") {
+        let rest = &text[at + start.len()..];
+        let Some(list) = rest.strip_prefix('{') else {
+            found.push(&rest[..word(rest)]);
+            continue;
+        };
+        let (mut depth, mut item) = (0, list);
+        for (at, c) in list.char_indices() {
+            match c {
+                '{' => depth += 1,
+                ',' | '}' if depth == 0 => {
+                    let name = item[..item.len() - list[at..].len()].trim();
+                    found.push(&name[..word(name)]);
+                    item = &list[at + 1..];
+                    if c == '}' {
+                        break;
+                    }
+                }
+                '}' => depth -= 1,
+                _ => {}
+            }
+        }
+    }
+    found
 }
 
 fn visit(path: &Path, room: &str, wrong: &mut Vec<String>) {
@@ -35,7 +62,10 @@ fn visit(path: &Path, room: &str, wrong: &mut Vec<String>) {
         return;
     }
     let text = fs::read_to_string(path).unwrap();
-    for import in imports(&text).filter(|import| *import != room && !import.is_empty()) {
+    for import in imports(&text)
+        .into_iter()
+        .filter(|import| *import != room && !import.is_empty())
+    {
         if rank(import).is_none_or(|import| import > rank(room).unwrap()) {
             wrong.push(format!("{} imports {import}", path.display()));
         }
@@ -58,4 +88,13 @@ fn a_room_imports_only_from_rooms_named_before_it() {
         }
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn imports_are_found_alone_and_in_lists() {
+    assert_eq!(imports("use crate::model::X; crate::plan::f()"), ["model", "plan"]);
+    assert_eq!(
+        imports("use crate::{\n    config::{A, B},\n    model,\n};"),
+        ["config", "model", ""]
+    );
 }

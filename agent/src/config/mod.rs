@@ -1,1 +1,36 @@
-//! The agent's configuration: the file as written, and as meant.
+//! The agent's configuration: the file as written ([`File`]) and as meant ([`Settings`]).
+//!
+//! ```text
+//! bytes ─▶ JSON ─▶ File ─▶ host's name, older keys ─▶ Settings
+//!            │       └ a wrong type: its path          └ every mistake: key, what is wrong, what to write
+//!            └ no JSON: line and column
+//! ```
+//!
+//! Deliberately absent: texts that repeat a value, and defaults in two places.
+
+mod auth;
+mod decode;
+mod duration;
+mod error;
+mod file;
+mod legacy;
+mod load;
+mod meaning;
+mod settings;
+#[cfg(test)]
+pub(crate) mod tests;
+mod value;
+
+use hostexec::HostPath;
+
+pub use auth::{Auth, BootstrapToken, Credential, Identity, KubeletAuth, ServicePrincipal};
+pub use decode::Mistyped;
+pub use error::{Error, Mistake, Mistakes};
+pub use file::{File, HostRouting, Route, RouteOverlap, StaticRoutes};
+pub use load::{Loaded, load, parse};
+pub use settings::{
+    Access, ClusterId, Device, ImageGc, LogLevel, MachineClient, MachineOperations, Mount, MountPoint, Settings,
+};
+
+/// Where the configuration lies unless `--config` says otherwise; the lifecycle hooks read it there always.
+pub const PATH: HostPath = HostPath::fixed("/etc/aks-flex-node/config.json");

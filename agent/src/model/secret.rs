@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Deserializer};
+
 /// A value whose `Debug` is `***`. It has no `Display` and no `Serialize`; whoever needs it says [`Secret::reveal`].
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct Secret<T>(T);
@@ -21,6 +23,12 @@ impl<T> Secret<T> {
 impl<T> fmt::Debug for Secret<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("***")
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Secret<T> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        T::deserialize(from).map(Self)
     }
 }
 

@@ -18,8 +18,10 @@ pub(crate) fn again(test: &str) -> Command {
     command
 }
 
-/// The same, with mounts of its own: as root, or as the root of a user namespace.
-pub(crate) fn again_with_own_mounts(test: &str) -> Command {
+/// Runs the test of this name with mounts of its own: as root, or as the root of a user namespace. Its temporary folders
+/// are removed here, where none of its mounts is seen: it must [`tempfile::TempDir::keep`] them.
+pub(crate) fn passes_with_own_mounts(test: &str) {
+    let dir = tempfile::tempdir().unwrap();
     let mut command = Command::new("unshare");
     if !geteuid().is_root() {
         command.args(["--user", "--map-root-user"]);
@@ -28,7 +30,7 @@ pub(crate) fn again_with_own_mounts(test: &str) -> Command {
         .args(["--mount", "--propagation", "private"])
         .arg(std::env::current_exe().unwrap());
     arm(&mut command, test);
-    command
+    passes(command.env("TMPDIR", dir.path()));
 }
 
 fn arm(command: &mut Command, test: &str) {
@@ -41,7 +43,7 @@ fn arm(command: &mut Command, test: &str) {
 pub(crate) fn passes(command: &mut Command) {
     let output = command
         .output()
-        .expect("the test runs again; with mounts of its own it needs unshare(1)");
+        .expect("the test runs again (with mounts of its own, through unshare(1) of util-linux)");
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(
         output.status.success() && said.contains("1 passed"),

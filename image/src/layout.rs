@@ -344,7 +344,13 @@ fn append(tar: &mut tar::Builder<Vec<u8>>, path: &str, mode: u32, content: &Cont
     use tar::EntryType as T;
     match content {
         Content::Folder => tar.append_data(&mut header(T::Directory, mode, 0), format!("{path}/"), io::empty()),
-        Content::Link(to) => tar.append_link(&mut header(T::Symlink, mode, 0), path, to),
+        Content::Link(to) => {
+            let mut header = header(T::Symlink, mode, 0);
+            match header.set_link_name_literal(to) {
+                Ok(()) => tar.append_data(&mut header, path, io::empty()),
+                Err(_) => tar.append_link(&mut header, path, to), // too long for the header
+            }
+        }
         Content::Bytes(bytes) => tar.append_data(
             &mut header(T::Regular, mode, bytes.len() as u64),
             path,

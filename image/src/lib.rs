@@ -6,6 +6,7 @@ pub mod digest;
 pub mod layout;
 pub mod oci;
 pub mod reference;
+pub mod unpack;
 
 pub use digest::{Digest, DigestError};
 pub use reference::{ImageRef, RefError, Reference, Repository, Select};

@@ -198,20 +198,13 @@ fn na_r24_a_loop_of_links_is_an_error_and_not_an_absence() {
 
 #[test]
 fn na_r24_a_link_of_proc_is_not_followed() {
-    let (dir, host) = root();
-    fs::create_dir(dir.path().join("proc")).unwrap();
     if !again::is_inner() {
-        let test = "file::tests::na_r24_a_link_of_proc_is_not_followed";
-        return again::passes(&mut again::again_with_own_mounts(test));
+        return again::passes_with_own_mounts("file::tests::na_r24_a_link_of_proc_is_not_followed");
     }
-    mount(
-        Some("/proc"),
-        &dir.path().join("proc"),
-        None::<&str>,
-        MsFlags::MS_BIND | MsFlags::MS_REC,
-        None::<&str>,
-    )
-    .unwrap();
+    let (dir, host) = root();
+    let proc = dir.keep().join("proc");
+    fs::create_dir(&proc).unwrap();
+    mount(Some("/proc"), &proc, None::<&str>, MsFlags::MS_BIND, None::<&str>).unwrap();
     host.read(&path("/proc/self/root/etc/passwd")).unwrap_err();
     let stat = host.read_text(&path("/proc/self/stat")).unwrap();
     assert!(stat.starts_with(&format!("{} ", std::process::id())), "{stat}");
@@ -220,15 +213,17 @@ fn na_r24_a_link_of_proc_is_not_followed() {
 #[test]
 fn na_r22_on_a_read_only_file_system_what_is_absent_is_removed() {
     if !again::is_inner() {
-        let test = "file::tests::na_r22_on_a_read_only_file_system_what_is_absent_is_removed";
-        return again::passes(&mut again::again_with_own_mounts(test));
+        return again::passes_with_own_mounts(
+            "file::tests::na_r22_on_a_read_only_file_system_what_is_absent_is_removed",
+        );
     }
     let (dir, host) = root();
-    mount(Some("tmpfs"), dir.path(), Some("tmpfs"), MsFlags::empty(), None::<&str>).unwrap();
+    let dir = dir.keep();
+    mount(Some("tmpfs"), &dir, Some("tmpfs"), MsFlags::empty(), None::<&str>).unwrap();
     host.write(&FILE, b"x", 0o600).unwrap();
     mount(
         None::<&str>,
-        dir.path(),
+        &dir,
         None::<&str>,
         MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY,
         None::<&str>,

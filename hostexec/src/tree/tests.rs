@@ -67,23 +67,19 @@ fn a_tree_deeper_than_the_limit_of_open_files_goes() {
 #[test]
 fn a_mount_in_the_tree_is_named_and_nothing_is_removed() {
     if !again::is_inner() {
-        let test = "tree::tests::a_mount_in_the_tree_is_named_and_nothing_is_removed";
-        return again::passes(&mut again::again_with_own_mounts(test));
+        return again::passes_with_own_mounts("tree::tests::a_mount_in_the_tree_is_named_and_nothing_is_removed");
     }
     let (dir, host) = root();
-    let tree = dir.path().join("var/lib/machines/kube1");
+    let dir = dir.keep();
+    let tree = dir.join("var/lib/machines/kube1");
     // On the same file system, so that device numbers do not tell; with a blank, so that the table escapes it.
-    let other = dir.path().join("other");
-    for folder in [
-        &other,
-        &tree.join("a mount"),
-        &dir.path().join("var/lib/machines/kube10"),
-    ] {
+    let other = dir.join("other");
+    for folder in [&other, &tree.join("a mount"), &dir.join("var/lib/machines/kube10")] {
         fs::create_dir(folder).unwrap();
     }
     fs::write(other.join("kept"), "").unwrap();
 
-    bind(&other, &dir.path().join("var/lib/machines/kube10"));
+    bind(&other, &dir.join("var/lib/machines/kube10"));
     bind(&other, &tree.join("a mount"));
     let text = host.remove_tree(&TREE).unwrap_err().to_string();
     assert_eq!(
@@ -113,11 +109,11 @@ fn a_mount_in_the_tree_is_named_and_nothing_is_removed() {
 #[test]
 fn a_mount_that_the_table_did_not_show_stops_the_walk() {
     if !again::is_inner() {
-        let test = "tree::tests::a_mount_that_the_table_did_not_show_stops_the_walk";
-        return again::passes(&mut again::again_with_own_mounts(test));
+        return again::passes_with_own_mounts("tree::tests::a_mount_that_the_table_did_not_show_stops_the_walk");
     }
     let (dir, host) = root();
-    let (tree, other) = (dir.path().join("var/lib/machines/kube1"), dir.path().join("other"));
+    let dir = dir.keep();
+    let (tree, other) = (dir.join("var/lib/machines/kube1"), dir.join("other"));
     fs::create_dir(&other).unwrap();
     fs::write(other.join("kept"), "").unwrap();
     bind(&other, &tree.join("etc"));

@@ -9,3 +9,7 @@ pub mod config;
 pub mod upgrade;
 
 pub mod operation;
+
+pub mod store;
+
+pub mod cluster;

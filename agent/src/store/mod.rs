@@ -1,0 +1,5 @@
+//! What the agent keeps on the host between two starts: each file has one owner here, and is replaced whole.
+
+pub mod credentials;
+pub mod journal;
+pub mod selection;

@@ -1,0 +1,161 @@
+//! Which image the agent's units run: the selected one, the last good one, and the install's.
+//!
+//! Each is one line of a file that systemd reads as `EnvironmentFile=` (node-agent specification 10B.3).
+
+use std::io;
+
+use hostexec::{Host, HostPath, Written};
+use image::ImageRef;
+use units::name;
+
+/// The selected image; goes before the install's.
+pub const SELECTED: HostPath = HostPath::fixed(name::AGENT_IMAGE_ENV);
+/// The image that recovery runs.
+pub const LAST_GOOD: HostPath = HostPath::fixed(name::AGENT_IMAGE_LAST_GOOD_ENV);
+/// The install's settings.
+pub const SETTINGS: HostPath = HostPath::fixed(name::SETTINGS_ENV);
+
+/// Why no image can be read from a file.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The file can't be read or written.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// There is no such line in it.
+    #[error("{path} does not set {}", name::IMAGE_KEY)]
+    Unset {
+        /// The file.
+        path: HostPath,
+    },
+    /// The line names no image by digest. What it says is not repeated.
+    #[error("{} in {path} is no image by digest: {why}", name::IMAGE_KEY)]
+    Malformed {
+        /// The file.
+        path: HostPath,
+        /// What is wrong with it.
+        why: image::RefError,
+    },
+}
+
+/// The image that this file names; none when there is no such file.
+///
+/// # Errors
+/// When the file names none, or can't be read; the text names the path.
+pub fn load(host: &Host, path: &HostPath) -> Result<Option<ImageRef>, Error> {
+    let text = match host.read(path) {
+        Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    let value = value_of(&text).ok_or_else(|| Error::Unset { path: path.clone() })?;
+    value.parse().map(Some).map_err(|why| Error::Malformed {
+        path: path.clone(),
+        why,
+    })
+}
+
+/// The image the agent's unit runs at its next start: the selected one, or the install's when that one is not to be used,
+/// as the unit itself has it.
+///
+/// # Errors
+/// When neither file names an image.
+pub fn next(host: &Host) -> Result<ImageRef, Error> {
+    if let Ok(Some(image)) = load(host, &SELECTED) {
+        return Ok(image);
+    }
+    load(host, &SETTINGS)?.ok_or(Error::Unset { path: SETTINGS })
+}
+
+/// Makes this file name that image.
+///
+/// # Errors
+/// When it could not be written; the old file stands.
+pub fn save(host: &Host, path: &HostPath, image: &ImageRef) -> io::Result<Written> {
+    let line = format!("{}={image}\n", name::IMAGE_KEY);
+    host.write_if_changed(path, line.as_bytes(), 0o600)
+}
+
+/// The last value the text gives the key, with the quotes off that systemd would take off.
+fn value_of(text: &str) -> Option<&str> {
+    let lines = text.lines().map(str::trim).filter(|line| !line.starts_with(['#', ';']));
+    let values = lines
+        .filter_map(|line| line.split_once('='))
+        .filter(|(key, _)| key.trim() == name::IMAGE_KEY);
+    let value = values.map(|(_, value)| value.trim()).next_back()?;
+    let quoted = |quote: char| value.strip_prefix(quote).and_then(|rest| rest.strip_suffix(quote));
+    Some(quoted('"').or_else(|| quoted('\'')).unwrap_or(value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    fn image(digit: char) -> ImageRef {
+        format!("registry.test/agent@sha256:{}", digit.to_string().repeat(64))
+            .parse()
+            .unwrap()
+    }
+
+    fn host() -> (tempfile::TempDir, Host) {
+        let dir = tempfile::tempdir().unwrap();
+        let host = Host::rooted(dir.path());
+        (dir, host)
+    }
+
+    #[test]
+    fn a_selection_is_one_line_of_mode_0600_and_reads_back() {
+        let (dir, host) = host();
+        assert!(load(&host, &SELECTED).unwrap().is_none());
+        save(&host, &SELECTED, &image('a')).unwrap();
+        let file = dir.path().join("etc/aks-flex-node/agent-image.env");
+        assert_eq!(
+            std::fs::read_to_string(&file).unwrap(),
+            format!("AKS_FLEX_NODE_AGENT_IMAGE={}\n", image('a'))
+        );
+        assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(load(&host, &SELECTED).unwrap(), Some(image('a')));
+    }
+
+    #[test]
+    fn fc_r15_an_empty_selection_is_no_selection_and_the_installs_image_is_next() {
+        let (_dir, host) = host();
+        assert!(matches!(next(&host), Err(Error::Unset { .. })));
+        save(&host, &SETTINGS, &image('a')).unwrap();
+        assert_eq!(next(&host).unwrap(), image('a'));
+        for broken in [
+            "",
+            "AKS_FLEX_NODE_AGENT_IMAGE=\n",
+            "AKS_FLEX_NODE_AGENT_IMAGE=registry.test/agent:v1\n",
+        ] {
+            host.write(&SELECTED, broken.as_bytes(), 0o600).unwrap();
+            assert_eq!(next(&host).unwrap(), image('a'), "{broken}");
+        }
+        save(&host, &SELECTED, &image('b')).unwrap();
+        assert_eq!(next(&host).unwrap(), image('b'));
+    }
+
+    #[test]
+    fn na_r13_an_error_names_the_file_and_not_what_it_says() {
+        let (_dir, host) = host();
+        host.write(&SETTINGS, b"AKS_FLEX_NODE_AGENT_IMAGE=user:c4nary@h/r\n", 0o600)
+            .unwrap();
+        let error = next(&host).unwrap_err().to_string();
+        assert!(error.contains("/etc/aks-flex-node-agent.env"), "{error}");
+        assert!(!error.contains("c4nary"), "{error}");
+    }
+
+    #[test]
+    fn the_last_line_wins_and_quotes_and_comments_are_systemds() {
+        let (a, b) = (image('a'), image('b'));
+        let key = name::IMAGE_KEY;
+        for text in [
+            format!("{key}={a}\n{key}={b}"),
+            format!("# {key}={a}\n; x\nOTHER=1\n {key} = \"{b}\" \n"),
+            format!("{key}='{b}'\r\n"),
+        ] {
+            assert_eq!(value_of(&text), Some(b.to_string().as_str()), "{text}");
+        }
+        assert_eq!(value_of("OTHER=1\n"), None);
+    }
+}

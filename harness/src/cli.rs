@@ -7,7 +7,11 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
 
+use crate::cache::Cache;
+use crate::cloud::{Cloud, approver};
 use crate::deps;
+use crate::net::Net;
+use crate::run::Run;
 
 /// The test bed of aks-flex-node: hosts that play Azure Container Linux, a registry and a real cluster.
 #[derive(Parser)]
@@ -39,6 +43,9 @@ enum Verb {
     Bench(Bench),
     /// Formatting, lints, unit tests, checks: what CI runs.
     Test(Check),
+    /// Decides on agents' certificates in a bed's cluster: a server of the bed, not for people.
+    #[command(hide = true)]
+    CsrApprover(Bed),
 }
 
 /// Which bed is meant.
@@ -166,6 +173,11 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode> {
 async fn verb(verb: Verb) -> Result<ExitCode> {
     match verb {
         Verb::Deps => deps::ensure().await?,
+        Verb::CsrApprover(bed) => {
+            let run = Run::open(&Cache::open()?, &bed.run)?;
+            let net = Net::of(&run);
+            approver::serve(&Cloud::of(&run, &net)?.cluster).await?;
+        }
         Verb::Up(_) | Verb::Check(_) | Verb::Down(_) | Verb::Exec(_) | Verb::Kubectl(_) | Verb::Logs(_) => {
             anyhow::bail!("not built yet")
         }

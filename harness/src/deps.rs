@@ -27,6 +27,8 @@ const PACKAGES: &[(&str, &str)] = &[
     ("dnsmasq-base", "/usr/sbin/dnsmasq"),
     ("nginx-light", "/usr/sbin/nginx"),
     ("etcd-server", "/usr/bin/etcd"),
+    ("busybox-static", "/bin/busybox"),
+    ("containernetworking-plugins", "/usr/lib/cni/bridge"),
 ];
 
 /// Sees to it that everything is there.

@@ -1,6 +1,7 @@
 //! The network of a run: a namespace of its own with one bridge, on which the hosts and the cloud's servers meet. Nothing of the
 //! machine's own network is touched.
 
+use std::ffi::OsStr;
 use std::path::PathBuf;
 
 use anyhow::Result;
@@ -80,7 +81,7 @@ impl Net {
     }
 
     /// A program to be run in the namespace.
-    pub(crate) fn command(&self, program: &str) -> Command {
+    pub(crate) fn command(&self, program: impl AsRef<OsStr>) -> Command {
         Command::new("nsenter")
             .arg(format!("--net={}", self.file().display()))
             .arg(program)

@@ -50,13 +50,12 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 
 fn run(tool: Tool, args: impl Iterator<Item = OsString>) -> ExitCode {
     if let Err((what, error)) = enter(tool.way()) {
-        return fail(
-            NO_HOST,
-            format_args!(
-                "{}: {what}: {error}; is the host's root mounted at {ROOT}?",
-                tool.name()
-            ),
-        );
+        let hint = if error.kind() == io::ErrorKind::NotFound {
+            "is the host's root mounted at /host?"
+        } else {
+            "the container lacks a privilege it needs"
+        };
+        return fail(NO_HOST, format_args!("{}: {what}: {error}; {hint}", tool.name()));
     }
     let Some(program) = find(tool) else {
         if !Path::new("/usr").exists() {
@@ -116,7 +115,7 @@ fn list() -> ExitCode {
 }
 
 fn fail(code: u8, why: impl Display) -> ExitCode {
-    // With stderr gone there is nobody to tell but by the code.
-    let _ = writeln!(io::stderr(), "host-exec: {why}");
+    // In one write, so that no other's line gets between. With stderr gone there is nobody to tell but by the code.
+    let _ = io::stderr().write_all(format!("host-exec: {why}\n").as_bytes());
     ExitCode::from(code)
 }

@@ -82,7 +82,7 @@ tools! {
     Restorecon = "restorecon", Root, 300;
     // packages, in the binary install alone: a download and its scripts.
     AptGet = "apt-get", Root, 1200;
-    Dpkg = "dpkg-query", Root, 30;
+    DpkgQuery = "dpkg-query", Root, 30;
     Tdnf = "tdnf", Root, 1200;
     Dnf = "dnf", Root, 1200;
     Rpm = "rpm", Root, 60;

@@ -3,7 +3,7 @@
 
 #![expect(clippy::unwrap_used, reason = "in a test, also in what only tests call")]
 
-use hostexec::Tool;
+use hostexec::{Host, HostPath, Tool, ToolError};
 use nix::{
     mount::{MsFlags, mount},
     sys::signal::{SigSet, Signal},
@@ -88,7 +88,7 @@ impl Container {
             bind(Path::new("/usr/lib64"), &root.join("usr/lib64"));
         }
         symlink("usr/bin", root.join("bin")).unwrap();
-        for program in ["sh", "cat", "env"] {
+        for program in ["sh", "cat", "env", "setpriv"] {
             fs::copy(Path::new("/bin").join(program), root.join("usr/bin").join(program)).unwrap();
         }
         mount(
@@ -358,6 +358,73 @@ fn fc_h1_a_mount_is_made_among_the_mounts_of_process_1() {
         assert_eq!(told(&output), (Some(0), "", ""));
         assert!(seen());
     });
+}
+
+#[test]
+fn fc_h5_a_missing_privilege_is_named_and_what_needs_none_of_it_runs() {
+    in_a_container(
+        "fc_h5_a_missing_privilege_is_named_and_what_needs_none_of_it_runs",
+        |container| {
+            container.tool("systemctl", "echo ran");
+            container.tool("mount", "echo ran");
+            let without = |capability: &str, tool| {
+                let less = format!("-{capability}");
+                container.run(&["/usr/bin/setpriv", "--bounding-set", &less, "/usr/bin/host-exec", tool])
+            };
+            let why = "the container lacks a privilege it needs\n";
+            let output = without("sys_chroot", "systemctl");
+            let refusal = format!("host-exec: systemctl: enter /host: Operation not permitted (os error 1); {why}");
+            assert_eq!(told(&output), (Some(125), "", refusal.as_str()));
+            let output = without("sys_admin", "mount");
+            // Refused when opening it or when joining it: that depends on what process 1 has.
+            assert_eq!(output.status.code(), Some(125));
+            let complaint = text(&output.stderr);
+            assert!(
+                complaint.contains(" the host's mount namespace") && complaint.ends_with(why),
+                "{complaint}"
+            );
+            assert_eq!(told(&without("sys_admin", "systemctl")), (Some(0), "ran\n", ""));
+        },
+    );
+}
+
+#[test]
+fn from_within_the_container_the_host_is_read_written_and_run() {
+    in_a_container(
+        "from_within_the_container_the_host_is_read_written_and_run",
+        |container| {
+            container.host_file("etc/hostname", "the-host\n", 0o644);
+            container.tool("systemctl", "cat /etc/hostname; cat; echo $LC_ALL; exit $1");
+            nix::unistd::chroot(&container.root).unwrap();
+            std::env::set_current_dir("/").unwrap();
+            let host = Host::container();
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .unwrap();
+
+            let call = hostexec::Call::new(Tool::Systemctl, &["3"])
+                .stdin(b"from stdin\n")
+                .any_code();
+            let output = runtime.block_on(host.call(call)).unwrap();
+            assert_eq!(output.code, Some(3));
+            assert!(
+                output.stdout.starts_with("the-host\nfrom stdin\nC.UTF-8\n"),
+                "{output:?}"
+            );
+            let error = runtime.block_on(host.run(Tool::Machinectl, &["list"])).unwrap_err();
+            assert!(matches!(error, ToolError::Missing(Tool::Machinectl)), "{error}");
+
+            let path = HostPath::fixed("/etc/aks-flex-node/config.json");
+            host.write(&path, b"{}", 0o600).unwrap();
+            assert_eq!(fs::read_to_string("/host/etc/aks-flex-node/config.json").unwrap(), "{}");
+            assert!(!Path::new("/etc/aks-flex-node").exists());
+            symlink("/etc/hostname", "/host/etc/name").unwrap();
+            assert_eq!(host.read_text(&HostPath::fixed("/etc/name")).unwrap(), "the-host\n");
+            let error = host.remove_tree(&HostPath::fixed("/usr")).unwrap_err().to_string();
+            assert!(error.starts_with("remove /usr: something is mounted at lib"), "{error}");
+        },
+    );
 }
 
 #[test]

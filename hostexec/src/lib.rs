@@ -15,6 +15,7 @@ mod environment;
 mod file;
 mod host;
 mod lock;
+mod name;
 mod path;
 mod replace;
 pub mod shim;

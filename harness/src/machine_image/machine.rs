@@ -112,6 +112,9 @@ const FILES: &[(&str, u32, &str)] = &[
     ("etc/fstab", 0o644, ""),
     // Empty, not missing: a machine is not at its first boot, whose presets would enable what nobody asked for.
     ("etc/machine-id", 0o444, ""),
+    // Nothing is left to be done at the first boot after an update.
+    ("etc/.updated", 0o644, ""),
+    ("var/.updated", 0o644, ""),
 ];
 
 /// The layout of the machine's image, which trusts that authority.
@@ -192,7 +195,10 @@ fn finish(root: &Path, trusted: &str) -> Result<()> {
             "../bed-shield.service",
         ),
         ("etc/os-release", "../usr/lib/os-release"),
+        ("var/run", "/run"),
+        ("var/lock", "/run/lock"),
         ("etc/localtime", "../usr/share/zoneinfo/UTC"),
+        ("usr/bin/sh", "bash"),
         ("usr/bin/awk", "mawk"),
         ("usr/sbin/iptables", "iptables-nft"),
         ("usr/sbin/iptables-save", "iptables-nft-save"),
@@ -220,11 +226,9 @@ async fn accounts(root: &Path) -> Result<()> {
         let master = root.join("usr/share/base-passwd").join(format!("{name}.master"));
         fs::copy(&master, root.join("etc").join(name)).with_context(|| format!("copying {}", master.display()))?;
     }
-    let root = root.display();
-    Command::line(&["systemd-sysusers", &format!("--root={root}")])
-        .run()
-        .await?;
-    Command::line(&["ldconfig", "-r", &root.to_string()]).run().await
+    // The tree's own programs: this machine's are of another release.
+    Command::line(&["chroot"]).arg(root).arg("systemd-sysusers").run().await?;
+    Command::line(&["chroot"]).arg(root).arg("ldconfig").run().await
 }
 
 fn empty(folder: &Path) -> Result<()> {
@@ -247,9 +251,10 @@ fn write(path: &Path, mode: u32, text: &str) -> Result<()> {
 
 fn replace_link(target: &str, at: &Path) -> Result<()> {
     fs::create_dir_all(at.parent().context("a link lies in a folder")?)?;
-    match fs::remove_file(at) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.into()),
-        Ok(()) | Err(_) => {}
+    match fs::symlink_metadata(at) {
+        Ok(meta) if meta.is_dir() => cache::remove_tree(at)?,
+        Ok(_) => fs::remove_file(at)?,
+        Err(_) => {}
     }
     symlink(target, at).with_context(|| format!("linking {}", at.display()))
 }

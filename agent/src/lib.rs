@@ -10,6 +10,7 @@ pub mod upgrade;
 
 pub mod operation;
 
+pub mod containerd;
 pub mod store;
 
 pub mod cluster;

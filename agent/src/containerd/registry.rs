@@ -1,0 +1,603 @@
+//! The wire to a registry: documents and blobs of one repository, from the first place that has them.
+//!
+//! ```text
+//! mirror ──fails──▶ mirror ──fails──▶ the registry itself; a place that can't be reached is not asked again
+//! ```
+//!
+//! A download that breaks goes on where it stopped. Nothing that a registry says is repeated in an error but its status
+//! and its code: addresses it redirects to carry keys, and bodies carry what it likes.
+
+use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use image::oci::{Config, Descriptor, Document, Manifest, OciError, Platform, media};
+use image::unpack::UnpackError;
+use image::{Digest, RefError, Repository, Select};
+use oci_client::Reference;
+use oci_client::client::{BlobResponse, Certificate, CertificateEncoding, Client, ClientConfig, ClientProtocol};
+use oci_client::errors::{OciDistributionError, OciErrorCode};
+use prost::bytes::Bytes;
+
+use super::registries::{Endpoint, Registries, RegistriesError, Resolve, Scheme, Verify};
+
+/// How long a place may take to answer the telephone: a dead mirror must not cost more (field case C13).
+const CONNECT: Duration = Duration::from_secs(10);
+/// Tries of one thing at one place, when what failed may pass.
+const TRIES: u32 = 3;
+/// Pause before the second try; it doubles.
+const PAUSE: Duration = Duration::from_millis(500);
+/// Largest document that is taken. Source: distribution-spec, "Pushing Manifests": registries should take 4 MiB.
+const LARGEST_DOCUMENT: u64 = 4 << 20;
+
+/// How long a pull may take.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// All of it.
+    pub overall: Duration,
+    /// Without a byte coming.
+    pub idle: Duration,
+}
+
+impl Limits {
+    /// An agent's image: 10 minutes, and 1 without a byte. Source: node-agent.md 15.
+    pub const AGENT: Self = Self {
+        overall: Duration::from_secs(600),
+        idle: Duration::from_secs(60),
+    };
+}
+
+/// Why an image was not had.
+#[derive(Debug, thiserror::Error)]
+pub enum PullError {
+    /// Its name is none.
+    #[error(transparent)]
+    Reference(#[from] RefError),
+    /// The registries' settings are bad.
+    #[error(transparent)]
+    Registries(#[from] RegistriesError),
+    /// The registry did not give it.
+    #[error("{step} from {registry}: {why}")]
+    Registry {
+        /// Who was asked.
+        registry: String,
+        /// What for.
+        step: &'static str,
+        /// What came of it.
+        why: Why,
+    },
+    /// What came is no image for this host.
+    #[error(transparent)]
+    Image(#[from] OciError),
+    /// What came is not what was named.
+    #[error("{registry} gave {got} for {wanted}")]
+    Digest {
+        /// Who gave it.
+        registry: String,
+        /// What was named.
+        wanted: Digest,
+        /// What came.
+        got: Digest,
+    },
+    /// It took too long.
+    #[error("the pull from {registry} was not done within {} s", limit.as_secs())]
+    Overall {
+        /// From whom.
+        registry: String,
+        /// The limit.
+        limit: Duration,
+    },
+    /// Its layers could not be unpacked.
+    #[error(transparent)]
+    Unpack(#[from] UnpackError),
+    /// containerd did not do its part.
+    #[error(transparent)]
+    Containerd(#[from] super::ContainerdError),
+}
+
+impl PullError {
+    /// Whether asking again later may help.
+    #[must_use]
+    pub fn may_pass(&self) -> bool {
+        match self {
+            Self::Reference(_) | Self::Registries(_) | Self::Image(_) | Self::Digest { .. } => false,
+            Self::Registry { why, .. } => why.may_pass(),
+            Self::Overall { .. } | Self::Unpack(_) | Self::Containerd(_) => true,
+        }
+    }
+}
+
+/// What came of a request.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Why {
+    /// It was refused.
+    #[error("HTTP status {0}")]
+    Status(u16),
+    /// It was refused, with a code of the distribution-spec.
+    #[error("HTTP status {status} ({code})")]
+    Code {
+        /// The status that goes with the code.
+        status: u16,
+        /// The code.
+        code: &'static str,
+    },
+    /// The token service refused.
+    #[error("the registry's token service gave no token")]
+    NoToken,
+    /// Nothing came for too long.
+    #[error("no answer within the limit")]
+    Silent,
+    /// The connection failed or broke; what the transport says of it.
+    #[error("{0}")]
+    Transport(String),
+    /// The answer makes no sense.
+    #[error("{0}")]
+    Nonsense(&'static str),
+}
+
+impl Why {
+    fn may_pass(&self) -> bool {
+        match self {
+            Self::Status(status) | Self::Code { status, .. } => matches!(status, 408 | 429 | 500..),
+            Self::Silent | Self::Transport(_) => true,
+            Self::NoToken | Self::Nonsense(_) => false,
+        }
+    }
+}
+
+struct Place {
+    endpoint: Endpoint,
+    client: Client,
+}
+
+/// One repository, for the length of one pull.
+pub(super) struct Session {
+    repository: Repository,
+    places: Vec<Place>,
+    /// Places before this one could not be reached.
+    first: AtomicUsize,
+}
+
+/// An image as a registry describes it, checked for this host.
+#[derive(Debug)]
+pub(super) struct Described {
+    /// What its name led to: an index or the manifest itself.
+    pub(super) root: Blob,
+    /// The manifest for this host; the root, if there is no index.
+    pub(super) manifest: Blob,
+    pub(super) layers: Vec<Descriptor>,
+    pub(super) config: Blob,
+    pub(super) diff_ids: Vec<Digest>,
+}
+
+/// A small blob in memory.
+#[derive(Clone, Debug)]
+pub(super) struct Blob {
+    pub(super) digest: Digest,
+    pub(super) media_type: &'static str,
+    pub(super) bytes: Vec<u8>,
+}
+
+impl Session {
+    pub(super) fn open(registries: &Registries, repository: &Repository, limits: Limits) -> Result<Self, PullError> {
+        let mut places = Vec::new();
+        for endpoint in registries.endpoints(repository.registry()) {
+            let certificates = endpoint.certificates.iter();
+            let certificates = certificates
+                .map(|der| Certificate {
+                    encoding: CertificateEncoding::Der,
+                    data: der.as_ref().to_vec(),
+                })
+                .collect();
+            let config = ClientConfig {
+                protocol: match endpoint.scheme {
+                    Scheme::Http => ClientProtocol::Http,
+                    Scheme::Https => ClientProtocol::Https,
+                },
+                accept_invalid_certificates: endpoint.verify == Verify::Skip,
+                extra_root_certificates: certificates,
+                read_timeout: Some(limits.idle),
+                connect_timeout: Some(CONNECT.min(limits.idle)),
+                user_agent: concat!("aks-flex-node/", env!("CARGO_PKG_VERSION")),
+                ..ClientConfig::default()
+            };
+            // Not `Client::new`: on a fault that goes on with another configuration, without our certificates.
+            let client = Client::try_from(config).map_err(|error| PullError::Registry {
+                registry: endpoint.authority.clone(),
+                step: "set up TLS for a pull",
+                why: why(error),
+            })?;
+            places.push(Place { endpoint, client });
+        }
+        Ok(Self {
+            repository: repository.clone(),
+            places,
+            first: AtomicUsize::new(0),
+        })
+    }
+
+    /// The registry's name, as the image's name has it.
+    pub(super) fn registry(&self) -> &str {
+        self.repository.registry()
+    }
+
+    /// The places from `first` on that may be asked for this.
+    fn places(&self, needs: Resolve) -> impl Iterator<Item = (usize, &Place)> {
+        let first = self.first.load(Ordering::Relaxed);
+        let last = self.places.len() - 1;
+        let may = move |place: &Place| needs == Resolve::DigestsOnly || place.endpoint.resolve == Resolve::Trusted;
+        self.places
+            .iter()
+            .enumerate()
+            .filter(move |(at, place)| *at == last || (*at >= first && may(place)))
+    }
+
+    fn reference(&self, place: &Place, select: &Select) -> Reference {
+        let (registry, path) = (self.registry().to_owned(), self.repository.path().to_owned());
+        let mut reference = match select {
+            Select::Tag(tag) => Reference::with_tag(registry, path, tag.to_string()),
+            Select::Digest(digest) => Reference::with_digest(registry, path, digest.to_string()),
+        };
+        if place.endpoint.authority != self.registry() {
+            reference.set_mirror_registry(place.endpoint.authority.clone());
+        }
+        reference
+    }
+
+    fn failed(place: &Place, step: &'static str, why: Why) -> PullError {
+        PullError::Registry {
+            registry: place.endpoint.authority.clone(),
+            step,
+            why,
+        }
+    }
+
+    /// A place failed: if it could not be reached at all, it is not asked again.
+    fn leave(&self, at: usize, error: &PullError) {
+        let next = (at + 1).min(self.places.len() - 1);
+        if let PullError::Registry {
+            why: Why::Transport(_) | Why::Silent,
+            ..
+        } = error
+        {
+            self.first.fetch_max(next, Ordering::Relaxed);
+        }
+        if next > at {
+            tracing::warn!(error = %error, "a mirror failed, the next is asked");
+        }
+    }
+
+    /// What a name leads to.
+    pub(super) async fn document(&self, select: &Select) -> Result<(Digest, Vec<u8>), PullError> {
+        const STEP: &str = "get the manifest";
+        let needs = match select {
+            Select::Tag(_) => Resolve::Trusted,
+            Select::Digest(_) => Resolve::DigestsOnly,
+        };
+        let mut last = None;
+        for (at, place) in self.places(needs) {
+            let reference = self.reference(place, select);
+            let auth = place.endpoint.auth.reveal();
+            let got = again(|| place.client.pull_manifest_raw(&reference, auth, &media::DOCUMENTS)).await;
+            let error = match got {
+                Ok((bytes, _)) if bytes.len() as u64 > LARGEST_DOCUMENT => {
+                    Self::failed(place, STEP, Why::Nonsense("it is larger than a manifest may be"))
+                }
+                Ok((bytes, _)) => {
+                    let got = Digest::of(&bytes);
+                    match select {
+                        Select::Digest(wanted) if *wanted != got => PullError::Digest {
+                            registry: place.endpoint.authority.clone(),
+                            wanted: wanted.clone(),
+                            got,
+                        },
+                        Select::Digest(_) | Select::Tag(_) => return Ok((got, bytes.to_vec())),
+                    }
+                }
+                Err(why) => Self::failed(place, STEP, why),
+            };
+            self.leave(at, &error);
+            last = Some(error);
+        }
+        Err(last.unwrap_or_else(|| self.nobody(STEP)))
+    }
+
+    fn nobody(&self, step: &'static str) -> PullError {
+        PullError::Registry {
+            registry: self.registry().to_owned(),
+            step,
+            why: Why::Nonsense("there is nobody to ask"),
+        }
+    }
+
+    /// A blob that fits in memory, checked.
+    async fn small(&self, descriptor: &Descriptor) -> Result<Vec<u8>, PullError> {
+        if descriptor.size > LARGEST_DOCUMENT {
+            return Err(OciError::NotAnImage("its config is larger than one may be").into());
+        }
+        let mut bytes = Vec::new();
+        let mut blob = self.blob(descriptor, 0, "get the config");
+        while let Some(more) = blob.next().await? {
+            bytes.extend_from_slice(&more);
+        }
+        let got = Digest::of(&bytes);
+        if got != descriptor.digest {
+            let wanted = descriptor.digest.clone();
+            return Err(PullError::Digest {
+                registry: self.registry().to_owned(),
+                wanted,
+                got,
+            });
+        }
+        Ok(bytes)
+    }
+
+    /// The image that a name leads to, for this platform.
+    pub(super) async fn describe(&self, select: &Select, platform: &Platform) -> Result<Described, PullError> {
+        let (digest, bytes) = self.document(select).await?;
+        let (root, manifest, document) = match Document::parse(&bytes)? {
+            Document::Manifest(document) => {
+                let blob = Blob {
+                    digest,
+                    media_type: media::MANIFEST,
+                    bytes,
+                };
+                (blob.clone(), blob, document)
+            }
+            Document::Index(index) => {
+                let chosen = index.choose(platform)?.digest.clone();
+                let (chosen, inner) = self.document(&Select::Digest(chosen)).await?;
+                let Document::Manifest(document) = Document::parse(&inner)? else {
+                    return Err(OciError::NotAnImage("an index stands where this platform's manifest should").into());
+                };
+                let root = Blob {
+                    digest,
+                    media_type: media::INDEX,
+                    bytes,
+                };
+                (
+                    root,
+                    Blob {
+                        digest: chosen,
+                        media_type: media::MANIFEST,
+                        bytes: inner,
+                    },
+                    document,
+                )
+            }
+        };
+        document.check()?;
+        let config = self.small(&document.config).await?;
+        let parsed = Config::parse(&config)?;
+        parsed.check(&document, platform)?;
+        let Manifest {
+            config: descriptor,
+            layers,
+        } = document;
+        let config = Blob {
+            digest: descriptor.digest,
+            media_type: media::CONFIG,
+            bytes: config,
+        };
+        Ok(Described {
+            root,
+            manifest,
+            layers,
+            config,
+            diff_ids: parsed.rootfs.diff_ids,
+        })
+    }
+
+    /// A blob from the byte `offset` on.
+    pub(super) fn blob<'a>(&'a self, descriptor: &Descriptor, offset: u64, step: &'static str) -> BlobReader<'a> {
+        BlobReader {
+            session: self,
+            descriptor: descriptor.clone(),
+            offset,
+            step,
+            stream: None,
+            failures: 0,
+        }
+    }
+}
+
+/// Tries again what may pass.
+async fn again<T, F>(mut what: impl FnMut() -> F) -> Result<T, Why>
+where
+    F: Future<Output = Result<T, OciDistributionError>>,
+{
+    let mut pause = PAUSE;
+    let mut tries = 1;
+    loop {
+        match what().await.map_err(why) {
+            Err(why) if why.may_pass() && why != Why::Silent && tries < TRIES => {
+                tracing::debug!(%why, "a request to a registry is tried again");
+                tokio::time::sleep(pause).await;
+                pause *= 2;
+                tries += 1;
+            }
+            done => return done,
+        }
+    }
+}
+
+/// A blob on its way.
+pub(super) struct BlobReader<'a> {
+    session: &'a Session,
+    descriptor: Descriptor,
+    offset: u64,
+    step: &'static str,
+    stream: Option<(usize, BoxStream<'static, io::Result<Bytes>>)>,
+    /// In a row, without a byte between them.
+    failures: u32,
+}
+
+impl BlobReader<'_> {
+    /// The next bytes; `None` when all named bytes came. Breaks are mended here.
+    pub(super) async fn next(&mut self) -> Result<Option<Bytes>, PullError> {
+        loop {
+            if self.offset == self.descriptor.size {
+                return Ok(None);
+            }
+            let Some((at, stream)) = &mut self.stream else {
+                self.stream = Some(self.open().await?);
+                continue;
+            };
+            let why = match stream.next().await {
+                Some(Ok(bytes)) if bytes.is_empty() => continue,
+                Some(Ok(bytes)) => {
+                    let offset = self.offset + bytes.len() as u64;
+                    if offset > self.descriptor.size {
+                        let place = &self.session.places[*at];
+                        return Err(Session::failed(
+                            place,
+                            self.step,
+                            Why::Nonsense("more bytes than were named"),
+                        ));
+                    }
+                    self.offset = offset;
+                    self.failures = 0;
+                    return Ok(Some(bytes));
+                }
+                Some(Err(error)) => why(OciDistributionError::IoError(error)),
+                None => Why::Transport("it ended before all bytes had come".to_owned()),
+            };
+            self.failures += 1;
+            let error = Session::failed(&self.session.places[*at], self.step, why);
+            if self.failures >= TRIES {
+                return Err(error);
+            }
+            tracing::debug!(%error, at = self.offset, "a download broke and goes on");
+            tokio::time::sleep(PAUSE * self.failures).await;
+            self.stream = None;
+        }
+    }
+
+    async fn open(&self) -> Result<(usize, BoxStream<'static, io::Result<Bytes>>), PullError> {
+        let digest = self.descriptor.digest.as_str();
+        let mut last = None;
+        for (at, place) in self.session.places(Resolve::DigestsOnly) {
+            let reference = self
+                .session
+                .reference(place, &Select::Digest(self.descriptor.digest.clone()));
+            let auth = place.endpoint.auth.reveal();
+            place
+                .client
+                .store_auth_if_needed(reference.resolve_registry(), auth)
+                .await;
+            let got = again(|| {
+                place
+                    .client
+                    .pull_blob_stream_partial(&reference, digest, self.offset, None)
+            })
+            .await;
+            match got {
+                Ok(BlobResponse::Partial(stream)) => return Ok((at, stream.stream)),
+                Ok(BlobResponse::Full(stream)) => return Ok((at, skip(stream.stream, self.offset))),
+                Err(why) => {
+                    let error = Session::failed(place, self.step, why);
+                    self.session.leave(at, &error);
+                    last = Some(error);
+                }
+            }
+        }
+        Err(last.unwrap_or_else(|| self.session.nobody(self.step)))
+    }
+}
+
+/// Leaves out the bytes that are here already, of a registry that knows no ranges.
+fn skip(stream: BoxStream<'static, io::Result<Bytes>>, mut rest: u64) -> BoxStream<'static, io::Result<Bytes>> {
+    let cut = move |bytes: io::Result<Bytes>| {
+        bytes.map(|bytes| {
+            let cut = rest.min(bytes.len() as u64);
+            rest -= cut;
+            bytes.slice(usize::try_from(cut).unwrap_or(bytes.len())..)
+        })
+    };
+    stream.map(cut).boxed()
+}
+
+/// What a failure comes to, without what the registry wrote.
+fn why(error: OciDistributionError) -> Why {
+    use OciDistributionError as E;
+    match error {
+        E::UnauthorizedError { .. } => Why::Status(401),
+        E::ServerError { code, .. } => Why::Status(code),
+        E::RegistryError { envelope, .. } => match envelope.errors.first() {
+            Some(error) => code(&error.code),
+            None => Why::Nonsense("it refused without a reason"),
+        },
+        E::AuthenticationFailure(_) | E::RegistryTokenDecodeError(_) => Why::NoToken,
+        E::RequestError(error) => transport(error),
+        E::IoError(error) => match error.downcast::<reqwest::Error>() {
+            Ok(error) => transport(error),
+            Err(error) => Why::Transport(error.kind().to_string()),
+        },
+        E::DigestError(_) => Why::Nonsense("its digest is not the one that was named"),
+        E::UrlParseError(_) => Why::Nonsense("its address is malformed"),
+        E::SpecViolationError(_) => Why::Nonsense("it answered with a status that has no meaning here"),
+        E::ConfigConversionError(_)
+        | E::GenericError(_)
+        | E::HeaderValueError(_)
+        | E::ImageManifestNotFoundError(_)
+        | E::ImageIndexParsingNoPlatformResolverError
+        | E::IncompatibleLayerMediaTypeError(_)
+        | E::JsonError(_)
+        | E::ManifestEncodingError(_)
+        | E::ManifestParsingError(_)
+        | E::PushNoDataError
+        | E::PushLayerNoDataError
+        | E::PullNoLayersError
+        | E::RegistryNoDigestError
+        | E::RegistryNoLocationError
+        | E::UnsupportedMediaTypeError(_)
+        | E::UnsupportedSchemaVersionError(_)
+        | E::VersionedParsingError(_) => Why::Nonsense("it answered something that is not of a registry"),
+    }
+}
+
+/// The status that the distribution-spec pairs with a code: the client keeps the code alone.
+fn code(code: &OciErrorCode) -> Why {
+    use OciErrorCode as C;
+    let (status, code) = match code {
+        C::Unauthorized => (401, "UNAUTHORIZED"),
+        C::Denied => (403, "DENIED"),
+        C::ManifestUnknown => (404, "MANIFEST_UNKNOWN"),
+        C::NameUnknown => (404, "NAME_UNKNOWN"),
+        C::BlobUnknown => (404, "BLOB_UNKNOWN"),
+        C::NotFound => (404, "NOT_FOUND"),
+        C::Toomanyrequests => (429, "TOOMANYREQUESTS"),
+        C::BlobUploadInvalid
+        | C::BlobUploadUnknown
+        | C::DigestInvalid
+        | C::ManifestBlobUnknown
+        | C::ManifestInvalid
+        | C::ManifestUnverified
+        | C::NameInvalid
+        | C::SizeInvalid
+        | C::TagInvalid
+        | C::Unsupported
+        | C::Other(_) => (400, "refused"),
+    };
+    Why::Code { status, code }
+}
+
+/// The transport's own words without any address: one that a registry redirects to carries a key.
+fn transport(error: reqwest::Error) -> Why {
+    if error.is_timeout() {
+        return Why::Silent;
+    }
+    let error = error.without_url();
+    let mut words = Vec::new();
+    let mut cause: Option<&dyn std::error::Error> = Some(&error);
+    while let Some(error) = cause {
+        let text = error.to_string();
+        if !words.contains(&text) {
+            words.push(text);
+        }
+        cause = error.source();
+    }
+    Why::Transport(words.join(": "))
+}

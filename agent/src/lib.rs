@@ -5,12 +5,23 @@
 pub mod model;
 
 pub mod config;
+pub mod facts;
+pub mod step;
+
+pub mod plan;
 
 pub mod upgrade;
 
 pub mod operation;
 
-pub mod containerd;
+pub mod observe;
+
 pub mod store;
+
+pub mod fetch;
+
+pub mod containerd;
+
+pub mod apply;
 
 pub mod cluster;

@@ -5,9 +5,11 @@ mod machine;
 mod mode;
 mod node;
 mod secret;
+mod state;
 
 pub use arch::{Arch, UnknownArch};
 pub use machine::{MachineName, UnknownMachine};
 pub use mode::Mode;
 pub use node::{BadNodeName, NodeName};
 pub use secret::Secret;
+pub use state::State;

@@ -3,3 +3,4 @@
 pub mod credentials;
 pub mod journal;
 pub mod selection;
+pub mod state;

@@ -1,0 +1,156 @@
+//! What goes wrong while a step is made true, and whether another start could help.
+
+use std::{any::Any, io};
+
+use hostexec::ToolError;
+
+use crate::{
+    containerd::{self, PullError},
+    fetch, observe, store,
+};
+
+/// A step that could not be made true.
+#[derive(Debug, thiserror::Error)]
+#[error("{task} failed")]
+pub struct Failed {
+    /// The task's name.
+    pub task: &'static str,
+    /// Why.
+    #[source]
+    pub source: Error,
+}
+
+impl Failed {
+    /// Whether no later start can end otherwise while the settings stay as they are.
+    #[must_use]
+    pub fn is_final(&self) -> bool {
+        self.source.is_final()
+    }
+}
+
+/// Why a step could not be made true.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A file of the host or of a machine.
+    #[error("a file can't be as it must be")]
+    File(#[source] io::Error),
+    /// A tool of the host.
+    #[error("a tool of the host failed")]
+    Tool(#[from] ToolError),
+    /// A tool or unit failed, with what its journal says.
+    #[error("{unit} does not run; the end of its journal: {journal}")]
+    Unit {
+        /// The unit.
+        unit: String,
+        /// Its last lines, on one line, without secrets.
+        journal: String,
+        /// What was tried.
+        #[source]
+        source: ToolError,
+    },
+    /// The kernel holds other values than a node needs.
+    #[error("the kernel does not hold what a node needs: {0}; set it on the host, or find out what sets it back")]
+    Sysctl(String),
+    /// Bytes from the network.
+    #[error("a download failed")]
+    Fetch(#[from] fetch::Error),
+    /// A release isn't what it should be.
+    #[error("the release of {component} can't be installed")]
+    Archive {
+        /// What was to be installed.
+        component: &'static str,
+        /// Why not.
+        #[source]
+        source: fetch::Refused,
+    },
+    /// A release lacks a program.
+    #[error("the release of {component} has no {member} in it")]
+    Member {
+        /// What was to be installed.
+        component: &'static str,
+        /// What is missing.
+        member: String,
+    },
+    /// The state.
+    #[error(transparent)]
+    State(store::state::Error),
+    /// The image of a machine's file system.
+    #[error("the machine's image can't be had")]
+    Image(#[from] containerd::PullError),
+    /// It is the image of something else.
+    #[error("bootstrap.ociImage: the image holds no operating system (no /usr, or no os-release): name another one")]
+    NoSystem,
+    /// The machines' folders.
+    #[error(transparent)]
+    Look(observe::Error),
+    /// Something the agent did not put there stands in the way.
+    #[error("{folder} holds something the agent did not put there: move it away, or remove it, and start again")]
+    Foreign {
+        /// The machine's folder.
+        folder: String,
+    },
+    /// The machine runs another image than the one wanted.
+    #[error("{folder} holds another image, and the machine runs: reset the node before it gets a new one")]
+    InUse {
+        /// The machine's folder.
+        folder: String,
+    },
+    /// The machine was started and can't be talked to.
+    #[error("{machine} does not answer after {seconds} s; the end of its unit's journal: {journal}")]
+    Mute {
+        /// The machine.
+        machine: &'static str,
+        /// How long it had.
+        seconds: u64,
+        /// Its last lines, on one line, without secrets.
+        journal: String,
+    },
+    /// kubelet runs and is no node's.
+    #[error("kubelet {what} after {seconds} s{hint}; the end of its journal: {journal}")]
+    Kubelet {
+        /// What it isn't or has not.
+        what: &'static str,
+        /// How long it had.
+        seconds: u64,
+        /// What that most often means.
+        hint: &'static str,
+        /// Its last lines, on one line, without secrets.
+        journal: String,
+    },
+    /// A bug.
+    #[error("a bug: the step panicked: {0}")]
+    Panic(String),
+}
+
+impl Error {
+    pub(super) fn panicked(panic: &(dyn Any + Send)) -> Self {
+        let text = panic
+            .downcast_ref::<&str>()
+            .map(|text| (*text).to_owned())
+            .or_else(|| panic.downcast_ref::<String>().cloned())
+            .unwrap_or_else(|| "without a message".to_owned());
+        Self::Panic(text)
+    }
+
+    /// Whether no later start can end otherwise while settings and host stay as they are.
+    #[must_use]
+    pub fn is_final(&self) -> bool {
+        match self {
+            Self::Foreign { .. } | Self::NoSystem => true,
+            Self::Image(error) => matches!(error, PullError::Reference(_) | PullError::Image(_)),
+            Self::File(_)
+            | Self::Tool(_)
+            | Self::Unit { .. }
+            | Self::Sysctl(_)
+            | Self::Look(_)
+            | Self::Fetch(_)
+            | Self::Archive { .. }
+            | Self::Member { .. }
+            | Self::State(_)
+            | Self::InUse { .. }
+            | Self::Mute { .. }
+            | Self::Kubelet { .. }
+            | Self::Panic(_) => false,
+        }
+    }
+}

@@ -1,0 +1,348 @@
+//! A machine and the services in it, driven through machined and systemd.
+
+use std::time::Duration;
+
+use hostexec::{Call, Host, HostPath, Output, Tool, ToolError};
+use image::Digest;
+use sha2::{Digest as _, Sha256};
+use tokio::time::{Instant, sleep};
+
+use super::{Context, Error, file, unit};
+use crate::model::MachineName;
+
+/// The longest a plain question to a machine takes.
+const ASK: Duration = Duration::from_secs(10);
+/// The longest a service's start takes: containerd on a slow disk.
+const START: Duration = Duration::from_secs(150);
+
+/// Has the machine started at every boot. Distributions differ in whether the target that pulls machines in is enabled.
+pub(super) async fn enable(host: &Host, machine: MachineName) -> Result<(), Error> {
+    host.run(Tool::Machinectl, &["enable", machine.as_str()]).await?;
+    unit::enable(host, "machines.target").await
+}
+
+/// Starts the machine and waits for its first answer.
+pub(super) async fn start(context: &Context, machine: MachineName) -> Result<(), Error> {
+    let host = &context.host;
+    if let Err(error) = host.run(Tool::Machinectl, &["start", machine.as_str()]).await {
+        if !is_registered(host, machine).await && !error.to_string().contains("already exists") {
+            return Err(not_up(host, machine, error).await);
+        }
+        tracing::warn!(machine = machine.as_str(), %error, "a stale registration is in the way");
+        clear(context, machine).await;
+        if let Err(error) = host.run(Tool::Machinectl, &["start", machine.as_str()]).await {
+            return Err(not_up(host, machine, error).await);
+        }
+    }
+    let until = Instant::now() + context.waits.boot;
+    loop {
+        if call(host, machine, &["/bin/true"], ASK)
+            .await
+            .is_ok_and(|output| output.code == Some(0))
+        {
+            return Ok(());
+        }
+        if Instant::now() >= until {
+            let journal = unit::journal(host, &nspawn_unit(machine)).await;
+            return Err(Error::Mute {
+                machine: machine.as_str(),
+                seconds: context.waits.boot.as_secs(),
+                journal,
+            });
+        }
+        sleep(context.waits.poll).await;
+    }
+}
+
+/// Clears a registration whose machine is gone: what machined keeps after nspawn was killed.
+async fn clear(context: &Context, machine: MachineName) {
+    let host = &context.host;
+    let unit = nspawn_unit(machine);
+    for (tool, args) in [
+        (Tool::Systemctl, ["reset-failed", unit.as_str()]),
+        (Tool::Machinectl, ["terminate", machine.as_str()]),
+    ] {
+        if let Err(error) = host.run(tool, &args).await {
+            tracing::warn!(%error, "clearing a stale registration");
+        }
+    }
+    let until = Instant::now() + context.waits.gone;
+    while is_registered(host, machine).await && Instant::now() < until {
+        sleep(context.waits.poll).await;
+    }
+}
+
+/// Whether machined knows the machine.
+pub(super) async fn is_registered(host: &Host, machine: MachineName) -> bool {
+    let show = ["show", machine.as_str()];
+    host.call(Call::new(Tool::Machinectl, &show).any_code().limit(ASK))
+        .await
+        .is_ok_and(|output| output.code == Some(0))
+}
+
+async fn not_up(host: &Host, machine: MachineName, source: ToolError) -> Error {
+    let unit = nspawn_unit(machine);
+    let journal = unit::journal(host, &unit).await;
+    Error::Unit { unit, journal, source }
+}
+
+fn nspawn_unit(machine: MachineName) -> String {
+    format!("systemd-nspawn@{machine}.service")
+}
+
+/// Runs a program in the machine and takes whatever exit code it has.
+async fn call(host: &Host, machine: MachineName, program: &[&str], limit: Duration) -> Result<Output, ToolError> {
+    let machine = format!("--machine={machine}");
+    let mut args = vec!["--quiet", machine.as_str(), "--collect", "--pipe", "--wait", "--"];
+    args.extend_from_slice(program);
+    host.call(Call::new(Tool::SystemdRun, &args).any_code().limit(limit))
+        .await
+}
+
+/// Runs a program in the machine that must succeed.
+async fn run(host: &Host, machine: MachineName, program: &[&str], limit: Duration) -> Result<(), ToolError> {
+    let machine = format!("--machine={machine}");
+    let mut args = vec!["--quiet", machine.as_str(), "--collect", "--pipe", "--wait", "--"];
+    args.extend_from_slice(program);
+    host.call(Call::new(Tool::SystemdRun, &args).limit(limit))
+        .await
+        .map(drop)
+}
+
+/// Enables a service of the machine and has it run with what it reads now: one that runs with something older is
+/// started anew.
+pub(super) async fn run_service(
+    context: &Context,
+    machine: MachineName,
+    unit: &str,
+    reads: &[HostPath],
+) -> Result<(), Error> {
+    let host = &context.host;
+    let files = file::inside(host, machine).map_err(Error::File)?;
+    let stamp = HostPath::fixed("/usr/local/share/aks-flex-node/started")
+        .join(unit)
+        .expect("a unit's name is plain");
+    let inputs = digest(&files, reads).map_err(Error::File)?;
+    let current = files.read_text(&stamp).is_ok_and(|text| text.trim() == inputs.as_str());
+    let active = is_active(host, machine, unit).await?;
+    let start = async {
+        if !current {
+            run(host, machine, &["systemctl", "daemon-reload"], START).await?;
+        }
+        run(host, machine, &["systemctl", "enable", "--now", unit], START).await?;
+        if active && !current {
+            run(host, machine, &["systemctl", "restart", unit], START).await?;
+        }
+        Ok(())
+    };
+    if let Err(source) = start.await {
+        let journal = inner_journal(host, machine, unit).await;
+        return Err(Error::Unit {
+            unit: format!("{unit} in {machine}"),
+            journal,
+            source,
+        });
+    }
+    files
+        .write_if_changed(&stamp, format!("{inputs}\n").as_bytes(), 0o600)
+        .map_err(Error::File)?;
+    Ok(())
+}
+
+/// One digest of all files a service reads; one that is missing counts as such.
+fn digest(files: &Host, reads: &[HostPath]) -> std::io::Result<Digest> {
+    let mut hash = Sha256::new();
+    for path in reads {
+        let content = if files.exists(path)? {
+            Some(file::hash(files.open(path)?)?)
+        } else {
+            None
+        };
+        hash.update(path.as_str());
+        hash.update(content.as_ref().map_or("absent", Digest::as_str));
+    }
+    Ok(Digest::from_hash(hash))
+}
+
+async fn is_active(host: &Host, machine: MachineName, unit: &str) -> Result<bool, ToolError> {
+    let output = call(host, machine, &["systemctl", "is-active", unit], ASK).await?;
+    Ok(output.stdout.trim() == "active")
+}
+
+/// Waits until kubelet is active and holds the credential it works with.
+pub(super) async fn wait_for_kubelet(context: &Context, machine: MachineName) -> Result<(), Error> {
+    let (host, waits) = (&context.host, context.waits);
+    let active = async || is_active(host, machine, "kubelet.service").await.unwrap_or(false);
+    until(context, machine, waits.active, "is not active", active).await?;
+    let joined = async || {
+        let asked = call(host, machine, &["test", "-s", "/var/lib/kubelet/kubeconfig"], ASK).await;
+        asked.is_ok_and(|output| output.code == Some(0))
+    };
+    until(context, machine, waits.joined, "has no certificate", joined).await?;
+    // It may have ended since: kubelet without a way to its API server starts again and again.
+    until(context, machine, waits.active, "is not active", active).await
+}
+
+async fn until(
+    context: &Context,
+    machine: MachineName,
+    limit: Duration,
+    what: &'static str,
+    holds: impl AsyncFn() -> bool,
+) -> Result<(), Error> {
+    let end = Instant::now() + limit;
+    while !holds().await {
+        if Instant::now() >= end {
+            let journal = inner_journal(&context.host, machine, "kubelet.service").await;
+            return Err(Error::Kubelet {
+                what,
+                seconds: limit.as_secs(),
+                hint: hint(&journal),
+                journal,
+            });
+        }
+        sleep(context.waits.kubelet_poll).await;
+    }
+    Ok(())
+}
+
+/// What kubelet's last words most often mean, and what to do about it.
+fn hint(journal: &str) -> &'static str {
+    const HINTS: [(&str, &str); 7] = [
+        (
+            "Unauthorized",
+            ": the API server refuses the bootstrap token (unknown, expired, or of another cluster): make a new one",
+        ),
+        (
+            "certificate has expired or is not yet valid",
+            ": look at the host's clock, then at the API server's certificate",
+        ),
+        (
+            "certificate signed by unknown authority",
+            ": node.kubelet.caCertData is not the CA of this API server",
+        ),
+        (
+            "certificate is valid for",
+            ": node.kubelet.clusterFQDN is not a name in the API server's certificate",
+        ),
+        ("no such host", ": the API server's name can't be resolved"),
+        ("connection refused", ": the API server is not there"),
+        ("i/o timeout", ": the API server does not answer"),
+    ];
+    let found = HINTS.iter().find(|(sign, _)| journal.contains(sign));
+    found.map_or(
+        ": if its certificate request is pending, approve it (kubectl get csr)",
+        |(_, hint)| hint,
+    )
+}
+
+/// The last lines a service of the machine logged.
+async fn inner_journal(host: &Host, machine: MachineName, unit: &str) -> String {
+    let program = [
+        "journalctl",
+        "--unit",
+        unit,
+        "--lines",
+        "80",
+        "--output",
+        "cat",
+        "--no-pager",
+        "--quiet",
+    ];
+    match call(host, machine, &program, ASK).await {
+        Ok(output) => one_line(&output.stdout),
+        Err(error) => format!("({error})"),
+    }
+}
+
+/// The end of a log on one line, at most some 2000 characters, without what could be a bootstrap token.
+pub(super) fn one_line(text: &str) -> String {
+    let line = text
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty())
+        .collect::<Vec<_>>()
+        .join(" | ");
+    let start = line.char_indices().rev().nth(2000).map_or(0, |(at, _)| at);
+    without_tokens(&line[start..])
+}
+
+/// Replaces what has the form of a bootstrap token, `[a-z0-9]{6}.[a-z0-9]{16}`, with `***`.
+fn without_tokens(text: &str) -> String {
+    let part = |bytes: &[u8]| {
+        bytes
+            .iter()
+            .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())
+    };
+    let bytes = text.as_bytes();
+    let mut plain = String::with_capacity(text.len());
+    let mut copied = 0;
+    let mut at = 0;
+    while let Some(dot) = bytes[at..]
+        .iter()
+        .position(|byte| *byte == b'.')
+        .map(|found| at + found)
+    {
+        at = dot + 1;
+        let (Some(start), Some(end)) = (
+            dot.checked_sub(6),
+            dot.checked_add(17).filter(|end| *end <= bytes.len()),
+        ) else {
+            continue;
+        };
+        if start >= copied && part(&bytes[start..dot]) && part(&bytes[dot + 1..end]) {
+            plain.push_str(&text[copied..start]);
+            plain.push_str("***");
+            (copied, at) = (end, end);
+        }
+    }
+    plain.push_str(&text[copied..]);
+    plain
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_has_the_form_of_a_token_is_never_shown() {
+        for (text, shown) in [
+            ("token abcdef.0123456789abcdef.", "token ***."),
+            ("abcdef.0123456789abcdef|uvwxyz.0123456789abcdef", "***|***"),
+            ("system:bootstrap:abcdef", "system:bootstrap:abcdef"),
+            ("a.b 10.0.0.1 kubelet.go:1234 ü.ü", "a.b 10.0.0.1 kubelet.go:1234 ü.ü"),
+            ("xabcdef.0123456789abcdef0", "x***0"),
+        ] {
+            assert_eq!(without_tokens(text), shown);
+        }
+    }
+
+    #[test]
+    fn a_long_log_keeps_its_end_on_one_line() {
+        let text = format!("{}\n\n  last  \n", "ü".repeat(3000));
+        let line = one_line(&text);
+        assert!(
+            line.ends_with("ü | last") && line.chars().count() == 2001,
+            "{}",
+            line.chars().count()
+        );
+    }
+
+    #[test]
+    fn fc_k1_the_end_of_the_journal_says_what_to_do() {
+        for (journal, word) in [
+            (
+                "failed to run Kubelet: cannot create certificate signing request: Unauthorized",
+                "token",
+            ),
+            (
+                "x509: certificate has expired or is not yet valid: current time 2020",
+                "clock",
+            ),
+            ("dial tcp 10.0.0.1:6443: connect: connection refused", "not there"),
+            ("", "csr"),
+        ] {
+            assert!(hint(journal).contains(word), "{journal}");
+        }
+    }
+}

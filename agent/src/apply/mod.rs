@@ -1,0 +1,149 @@
+//! Makes steps true. The one place of a plan's effects on the host.
+//!
+//! Serial plans stop at the first error; of parallel ones the first error cancels the others, and a tool that runs for
+//! them ends with them. Nothing is rolled back: a step names an end, and the next try goes on from what is there.
+
+mod download;
+mod error;
+mod file;
+mod machine;
+mod rootfs;
+mod sysctl;
+mod unit;
+
+use std::{
+    path::PathBuf,
+    pin::Pin,
+    time::{Duration, Instant},
+};
+
+use futures::{FutureExt as _, future};
+use hostexec::Host;
+
+pub use error::{Error, Failed};
+
+use crate::{
+    containerd::Registries,
+    fetch::Fetcher,
+    step::{Plan, Step, Task},
+    store,
+};
+
+/// What steps are made true with.
+#[derive(Debug)]
+pub struct Context {
+    /// The host.
+    pub host: Host,
+    /// The way to the network.
+    pub fetcher: Fetcher,
+    /// The way to images.
+    pub registries: Registries,
+    /// The agent's own program.
+    pub program: PathBuf,
+    /// How long to wait for what.
+    pub waits: Waits,
+}
+
+/// How long a step waits. Source: node-agent specification, 5.9 and appendix D.
+#[derive(Clone, Copy, Debug)]
+pub struct Waits {
+    /// For a machine's first answer.
+    pub boot: Duration,
+    /// Between two looks at a booting or ending machine.
+    pub poll: Duration,
+    /// For a stale registration to go.
+    pub gone: Duration,
+    /// For kubelet to be active.
+    pub active: Duration,
+    /// For kubelet to hold its credential.
+    pub joined: Duration,
+    /// Between two looks at kubelet.
+    pub kubelet_poll: Duration,
+}
+
+impl Default for Waits {
+    fn default() -> Self {
+        Self {
+            boot: Duration::from_secs(30),
+            poll: Duration::from_millis(500),
+            gone: Duration::from_secs(15),
+            active: Duration::from_secs(60),
+            joined: Duration::from_secs(120),
+            kubelet_poll: Duration::from_secs(2),
+        }
+    }
+}
+
+/// Makes every step of `plan` true.
+///
+/// # Errors
+/// The first step that can't be made true, by name. What was done before it stays.
+pub async fn run(plan: &Plan, context: &Context) -> Result<(), Failed> {
+    walk(plan, context).await
+}
+
+fn walk<'a>(plan: &'a Plan, context: &'a Context) -> Pin<Box<dyn Future<Output = Result<(), Failed>> + 'a>> {
+    Box::pin(async move {
+        match plan {
+            Plan::Serial(plans) => {
+                for plan in plans {
+                    walk(plan, context).await?;
+                }
+                Ok(())
+            }
+            Plan::Parallel(plans) => future::try_join_all(plans.iter().map(|plan| walk(plan, context)))
+                .await
+                .map(drop),
+            Plan::Task(task) => perform(task, context).await,
+        }
+    })
+}
+
+async fn perform(task: &Task, context: &Context) -> Result<(), Failed> {
+    let started = Instant::now();
+    tracing::info!(task = task.name, "started");
+    let outcome = std::panic::AssertUnwindSafe(make_true(&task.step, context))
+        .catch_unwind()
+        .await
+        .unwrap_or_else(|panic| Err(Error::panicked(&*panic)));
+    let milliseconds = started.elapsed().as_millis();
+    match outcome {
+        Ok(()) => {
+            tracing::info!(task = task.name, milliseconds, "completed");
+            Ok(())
+        }
+        Err(error) => {
+            tracing::warn!(
+                task = task.name,
+                milliseconds,
+                error = &error as &dyn std::error::Error,
+                "failed"
+            );
+            Err(Failed {
+                task: task.name,
+                source: error,
+            })
+        }
+    }
+}
+
+async fn make_true(step: &Step, context: &Context) -> Result<(), Error> {
+    match step {
+        Step::Files(files) => file::write(&context.host, files),
+        Step::Reload => unit::reload(&context.host).await,
+        Step::Sysctls(wanted) => sysctl::set(&context.host, wanted).await,
+        Step::Rootfs { machine, image } => rootfs::unpack(context, *machine, image).await,
+        Step::Download(wanted) => download::install(context, wanted).await,
+        Step::AgentBinary { machine } => file::copy_agent(context, *machine).await,
+        Step::MachineEnabled { machine } => machine::enable(&context.host, *machine).await,
+        Step::MachineRunning { machine } => machine::start(context, *machine).await,
+        Step::ServiceRunning { machine, unit, reads } => machine::run_service(context, *machine, unit, reads).await,
+        Step::KubeletJoined { machine } => machine::wait_for_kubelet(context, *machine).await,
+        Step::StateSaved(state) => store::state::save(&context.host, state).map_err(Error::State),
+        Step::UnitRunning { unit } => unit::start(&context.host, unit).await,
+        Step::UnitEnabled { unit } => unit::enable(&context.host, unit).await,
+    }
+}
+
+#[cfg(test)]
+mod tests;

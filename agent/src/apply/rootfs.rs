@@ -1,0 +1,75 @@
+//! A machine's file system, out of an OCI image.
+//!
+//! ```text
+//!  absent ─▶ unpack beside it ─▶ judge ─▶ mark ─▶ rename: whole
+//! ```
+//!
+//! What lies under the machine's own name is whole or somebody else's, wherever the agent is ended.
+
+use hostexec::{Host, HostPath};
+
+use super::{Context, Error, file, machine::is_registered};
+use crate::{
+    containerd::{Limits, unpack_image},
+    facts::Rootfs,
+    model::MachineName,
+    observe,
+};
+
+/// Puts the image into the machine's folder, unless it is there.
+pub(super) async fn unpack(context: &Context, machine: MachineName, image: &str) -> Result<(), Error> {
+    let host = &context.host;
+    let folder = file::folder(machine);
+    let in_use = || Error::InUse {
+        folder: folder.to_string(),
+    };
+    let found = observe::rootfs(host, machine).map_err(Error::Look)?;
+    match found {
+        Rootfs::Whole { image: there } if there == image => return Ok(()),
+        Rootfs::Whole { .. } if is_registered(host, machine).await => return Err(in_use()),
+        Rootfs::Foreign => {
+            return Err(Error::Foreign {
+                folder: folder.to_string(),
+            });
+        }
+        Rootfs::Whole { .. } | Rootfs::Absent => {}
+    }
+    // machined passes over names that begin with a dot.
+    let fresh =
+        HostPath::new(format!("/var/lib/machines/.{machine}.aks-flex-node")).expect("a machine's name is plain");
+    remove(host, &fresh).await?;
+    host.create_dir(&fresh, 0o755).map_err(Error::File)?;
+    let outcome = fill(context, &fresh, image).await;
+    if outcome.is_err() {
+        // A disk that is full of it would keep the node from anything else.
+        remove(host, &fresh).await?;
+        return outcome;
+    }
+    if found != Rootfs::Absent {
+        remove(host, &folder).await?;
+    }
+    host.rename(&fresh, &folder).map_err(Error::File)
+}
+
+async fn fill(context: &Context, fresh: &HostPath, image: &str) -> Result<(), Error> {
+    let dir = context.host.open_dir(fresh).map_err(Error::File)?;
+    unpack_image(image, &context.registries, Limits::AGENT, dir.path()).await?;
+    let inside = Host::rooted(dir.path());
+    if !is_system(&inside).map_err(Error::File)? {
+        return Err(Error::NoSystem);
+    }
+    inside
+        .write(&observe::ROOTFS_MARK, format!("{image}\n").as_bytes(), 0o644)
+        .map_err(Error::File)
+}
+
+/// As systemd-nspawn judges it, which would refuse it later. Source: systemd-nspawn(1), "-D".
+fn is_system(files: &Host) -> std::io::Result<bool> {
+    let is_there = |path| files.exists(&HostPath::fixed(path));
+    Ok(is_there("/usr")? && (is_there("/etc/os-release")? || is_there("/usr/lib/os-release")?))
+}
+
+async fn remove(host: &Host, folder: &HostPath) -> Result<(), Error> {
+    let (host, folder) = (host.clone(), folder.clone());
+    file::blocking(move || host.remove_tree(&folder)).await
+}

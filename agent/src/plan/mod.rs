@@ -1,0 +1,38 @@
+//! Plans: what must be made true for a host to become what the settings ask for. Pure.
+//!
+//! ```text
+//!  Settings + Facts ─▶ Goal ─┬─▶ start      a host without a node gets one
+//!                            ├─▶ lifecycle  a machine's settings follow its host's devices
+//!                            └─▶ converge   units and programs follow the agent that runs
+//! ```
+//!
+//! Later issues add `repave` (the alternate machine takes over), `reset` (all that is ours goes) and `root` (the binary
+//! install's folder) beside these.
+
+mod containerd;
+mod converge;
+mod goal;
+mod host;
+mod kubelet;
+mod machine;
+mod nspawn;
+mod sources;
+mod start;
+
+use hostexec::HostPath;
+
+pub use converge::{Upgrade, converge};
+pub use goal::{Credential, Exec, Goal, Kubelet, Unfit, Versions};
+pub use nspawn::lifecycle;
+pub use sources::record;
+pub use start::start;
+
+/// A path below a fixed folder, by a name that is plain because it comes from a table or a parsed value.
+fn join(folder: &HostPath, name: &str) -> HostPath {
+    folder
+        .join(name)
+        .expect("names of tables and of parsed values are plain")
+}
+
+#[cfg(test)]
+mod tests;

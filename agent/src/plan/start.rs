@@ -1,0 +1,93 @@
+//! `start`: a host without a node gets one, in the container install.
+
+use units::AgentUnit;
+
+use super::{Goal, containerd, converge, host, kubelet, machine, nspawn, sources};
+use crate::{
+    model::State,
+    step::{File, Plan, Step},
+};
+
+/// The plan of a first start. Its order is that of the reference, but that the agent's unit is enabled when it has come
+/// up: bootstrap goes by that link, so a node without an agent is tried again.
+///
+/// The phases of a host that isn't image-based (packages, swap, docker, apt), and of nftables, routing, node problem
+/// detector and LocalDNS, are later issues': they go beside `configure-os` and after the machine's programs.
+#[must_use]
+pub fn start(goal: &Goal, unit: &AgentUnit) -> Plan {
+    let machine = goal.machine;
+    Plan::Serial(vec![
+        Plan::Parallel(vec![host::configure_os()]),
+        Plan::task("stage-container-images", Step::Files(nspawn::image_folder())),
+        Plan::task(
+            "provision-rootfs",
+            Step::Rootfs {
+                machine,
+                image: goal.image.clone(),
+            },
+        ),
+        Plan::Parallel(vec![
+            sources::downloads(goal),
+            Plan::task("configure-machine", Step::Files(machine::files(goal))),
+            Plan::task("install-agent", Step::AgentBinary { machine }),
+        ]),
+        // The machine's settings name the lifecycle units, so these come first.
+        Plan::task("write-lifecycle-units", Step::Files(converge::lifecycle_units())),
+        Plan::task("configure-nspawn", Step::Files(nspawn::files(goal))),
+        Plan::task("reload-machine-units", Step::Reload),
+        Plan::Parallel(vec![
+            Plan::task("configure-containerd", Step::Files(containerd::files(goal))),
+            Plan::task("configure-kubelet", Step::Files(kubelet::files(goal))),
+        ]),
+        Plan::task("enable-nspawn-machine", Step::MachineEnabled { machine }),
+        Plan::task("start-nspawn-machine", Step::MachineRunning { machine }),
+        service(
+            goal,
+            "start-containerd",
+            containerd::UNIT,
+            &containerd::files(goal),
+            &["containerd", "runc", "cni"],
+        ),
+        service(
+            goal,
+            "start-kubelet",
+            kubelet::UNIT,
+            &kubelet::files(goal),
+            &["kubelet"],
+        ),
+        Plan::task("wait-for-kubelet", Step::KubeletJoined { machine }),
+        Plan::task("save-state", Step::StateSaved(State::first(&goal.versions.kubernetes))),
+        Plan::task("write-agent-units", Step::Files(converge::agent_units(unit))),
+        Plan::task("reload-agent-units", Step::Reload),
+        Plan::task(
+            "start-agent",
+            Step::UnitRunning {
+                unit: units::name::AGENT,
+            },
+        ),
+        Plan::task(
+            "enable-agent",
+            Step::UnitEnabled {
+                unit: units::name::AGENT,
+            },
+        ),
+    ])
+}
+
+fn service(goal: &Goal, task: &'static str, unit: &'static str, files: &[File], components: &[&str]) -> Plan {
+    let records = components.iter().map(|component| sources::record(component));
+    let reads = files
+        .iter()
+        .filter(|file| file.is_file())
+        .map(|file| file.path.clone())
+        .chain(records)
+        .collect();
+    Plan::task(
+        task,
+        Step::ServiceRunning {
+            machine: goal.machine,
+            unit,
+            reads,
+        },
+    )
+}

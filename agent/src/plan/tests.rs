@@ -1,0 +1,278 @@
+//! The plan as a whole, with every file's bytes, for typical settings.
+
+use std::collections::BTreeMap;
+
+use units::AgentUnit;
+
+use super::*;
+use crate::{
+    config::{self, Access, Mount},
+    facts::{Facts, Gpu, OsRelease},
+    model::{Arch, MachineName, Secret},
+    step::{Content, Entry, File, Plan, Step},
+};
+
+/// In every secret of these tests.
+const CANARY: &str = "abcdef.0123456789abcdef";
+
+fn facts() -> Facts {
+    Facts {
+        arch: Arch::Amd64,
+        host_name: "Edge-1".to_owned(),
+        memory_mib: Some(4096),
+        cores: 2,
+        os: OsRelease::parse("ID=azurelinux\nVARIANT_ID=azurecontainerlinux\n"),
+        resolv_conf: Some("nameserver 127.0.0.53\n".to_owned()),
+        devices: vec![path("/dev/kvm"), path("/dev/sda")],
+        gpu: Gpu::None,
+        rootfs: BTreeMap::new(),
+    }
+}
+
+/// A goal with something in every field.
+fn goal() -> Goal {
+    let mut goal = Goal::of(&config::tests::sample(), &facts(), MachineName::Kube1).unwrap();
+    goal.device_groups = vec!["char-input".to_owned()];
+    goal.mounts = vec![
+        Mount {
+            source: path("/opt/kube"),
+            target: path("/opt/kube"),
+            access: Access::ReadOnly,
+        },
+        Mount {
+            source: path("/data"),
+            target: path("/srv/data"),
+            access: Access::ReadWrite,
+        },
+    ];
+    goal.services = vec!["storage.service".to_owned()];
+    goal.kubelet.node_ips = vec!["10.88.1.2".parse().unwrap()];
+    goal.kubelet.taints = vec!["z=1:NoSchedule".to_owned(), "a:NoExecute".to_owned()];
+    goal
+}
+
+fn exec_goal() -> Goal {
+    let mut goal = goal();
+    goal.kubelet.credential = Credential::Exec(Exec {
+        args: [
+            "token",
+            "kubelogin",
+            "--server-id",
+            "6dae42f8-4368-4678-94ff-3960e28e3630",
+        ]
+        .map(str::to_owned)
+        .into(),
+        env: vec![
+            ("AAD_LOGIN_METHOD".to_owned(), Secret::new("spn".to_owned())),
+            (
+                "AAD_SERVICE_PRINCIPAL_CLIENT_SECRET".to_owned(),
+                Secret::new(CANARY.to_owned()),
+            ),
+        ],
+    });
+    goal
+}
+
+fn path(text: &'static str) -> HostPath {
+    HostPath::fixed(text)
+}
+
+fn files(plan: &Plan) -> Vec<&File> {
+    plan.tasks()
+        .into_iter()
+        .filter_map(|task| {
+            if let Step::Files(files) = &task.step {
+                Some(files)
+            } else {
+                None
+            }
+        })
+        .flatten()
+        .collect()
+}
+
+/// The files of a plan as they will stand, secrets and all, but not the units, which have their own snapshots.
+fn shown(plan: &Plan) -> String {
+    let units = units::written_by_agent(&AgentUnit::default());
+    let mut text = String::new();
+    for file in files(plan) {
+        let place = format!("{:?} {}", file.place, file.path);
+        text += &match &file.entry {
+            Entry::File { .. } if units.iter().any(|unit| file.path.name() == unit.name) => format!("── {place}\n"),
+            Entry::File { mode, content } => {
+                format!("── {place} {mode:04o}\n{}", String::from_utf8_lossy(content.bytes()))
+            }
+            Entry::Link { target } => format!("── {place} -> {target}\n"),
+            Entry::Folder { mode } => format!("── {place}/ {mode:04o}\n"),
+            Entry::Absent => format!("── {place} absent\n"),
+        };
+    }
+    text
+}
+
+#[test]
+fn the_files_of_a_first_start_with_a_token() {
+    insta::assert_snapshot!(shown(&start(&goal(), &AgentUnit::default())));
+}
+
+#[test]
+fn with_an_exec_credential_only_kubeconfig_and_its_arguments_differ() {
+    let (token, exec) = (
+        start(&goal(), &AgentUnit::default()),
+        start(&exec_goal(), &AgentUnit::default()),
+    );
+    let token = files(&token);
+    let plan = Plan::task(
+        "x",
+        Step::Files(
+            files(&exec)
+                .into_iter()
+                .filter(|file| !token.contains(file))
+                .cloned()
+                .collect(),
+        ),
+    );
+    insta::assert_snapshot!(shown(&plan));
+}
+
+#[test]
+fn the_tasks_of_a_first_start_in_order() {
+    fn outline(plan: &Plan, depth: usize, text: &mut String) {
+        let indent = "  ".repeat(depth);
+        match plan {
+            Plan::Serial(plans) | Plan::Parallel(plans) => {
+                let kind = if matches!(plan, Plan::Serial(_)) {
+                    "in order"
+                } else {
+                    "side by side"
+                };
+                *text += &format!("{indent}{kind}\n");
+                plans.iter().for_each(|plan| outline(plan, depth + 1, text));
+            }
+            Plan::Task(task) => {
+                let step = serde_json::to_value(&task.step).unwrap();
+                let step = step.as_object().and_then(|step| step.keys().next().cloned());
+                *text += &format!(
+                    "{indent}{}: {}\n",
+                    task.name,
+                    step.unwrap_or_else(|| "reload".to_owned())
+                );
+            }
+        }
+    }
+    let mut text = String::new();
+    outline(&start(&goal(), &AgentUnit::default()), 0, &mut text);
+    insta::assert_snapshot!(text);
+}
+
+#[test]
+fn downloads_come_from_the_official_places() {
+    let plan = start(&goal(), &AgentUnit::default());
+    let urls: Vec<&str> = plan
+        .tasks()
+        .into_iter()
+        .filter_map(|task| {
+            if let Step::Download(download) = &task.step {
+                Some(&*download.url)
+            } else {
+                None
+            }
+        })
+        .collect();
+    insta::assert_snapshot!(urls.join("\n"));
+}
+
+#[test]
+fn a_printed_plan_shows_bytes_and_modes_but_no_secret() {
+    for goal in [goal(), exec_goal()] {
+        let text = start(&goal, &AgentUnit::default()).to_string();
+        assert!(!text.contains(CANARY));
+        assert!(text.contains("\"content\": \"***\"") && text.contains("\"mode\": \"0600\""));
+        assert!(text.contains("clusterDomain: cluster.local"));
+        assert!(!format!("{goal:?}").contains(CANARY));
+    }
+}
+
+#[test]
+fn only_secret_files_hold_secrets_and_only_root_reads_these() {
+    for goal in [goal(), exec_goal()] {
+        let plan = start(&goal, &AgentUnit::default());
+        let holders: Vec<_> = files(&plan)
+            .into_iter()
+            .filter_map(|file| match &file.entry {
+                Entry::File { mode, content } => Some((*mode, content)),
+                Entry::Link { .. } | Entry::Folder { .. } | Entry::Absent => None,
+            })
+            .filter(|(_, content)| String::from_utf8_lossy(content.bytes()).contains(CANARY))
+            .collect();
+        assert!(matches!(holders[..], [(0o600, Content::Secret(_))]), "{holders:?}");
+    }
+}
+
+#[test]
+fn the_same_goal_gives_the_same_plan() {
+    assert_eq!(
+        start(&goal(), &AgentUnit::default()),
+        start(&goal(), &AgentUnit::default())
+    );
+}
+
+#[test]
+fn the_kubelet_configuration_is_block_style_with_keys_at_column_0() {
+    let plan = start(&goal(), &AgentUnit::default());
+    let config = files(&plan)
+        .into_iter()
+        .find(|file| file.path.name() == "config.yaml")
+        .unwrap();
+    let Entry::File { content, .. } = &config.entry else {
+        panic!("no file")
+    };
+    let text = String::from_utf8_lossy(content.bytes()).into_owned();
+    let keys = text
+        .lines()
+        .filter(|line| line.starts_with(|letter: char| letter.is_ascii_alphabetic()));
+    assert!(
+        keys.clone().all(|line| line.contains(':')) && keys.count() > 25,
+        "{text}"
+    );
+    assert!(!text.contains(['{', '[']), "{text}");
+}
+
+#[test]
+fn na_r06_no_unit_is_written_before_what_it_names() {
+    let plan = start(&goal(), &AgentUnit::default());
+    let order: Vec<&str> = files(&plan).iter().map(|file| file.path.as_str()).collect();
+    let at = |name: &str| order.iter().position(|path| path.ends_with(name)).unwrap();
+    assert!(at("aks-flex-node-nspawn-pre-start@.service") < at("kube1.service.d/override.conf"));
+    assert!(at("aks-flex-node-nspawn-post-start@.service") < at("kube1.service.d/override.conf"));
+    assert!(at("aks-flex-node-agent-recovery.service") < at("aks-flex-node-agent.service"));
+    assert_eq!(at("aks-flex-node-agent.service"), order.len() - 1);
+}
+
+#[test]
+fn na_r11_every_start_of_the_daemon_ends_with_a_reload() {
+    for upgrade in [Upgrade::None, Upgrade::Pending] {
+        for active in [None, Some(MachineName::Kube2)] {
+            let plan = converge(&AgentUnit::default(), active, upgrade);
+            assert_eq!(plan.tasks().last().unwrap().step, Step::Reload);
+        }
+    }
+}
+
+#[test]
+fn na_r12_while_an_upgrade_waits_only_the_agents_own_unit_follows_it() {
+    let names = |upgrade| -> Vec<String> {
+        let plan = converge(&AgentUnit::default(), None, upgrade);
+        files(&plan).iter().map(|file| file.path.name().to_owned()).collect()
+    };
+    assert_eq!(names(Upgrade::Pending), [units::name::AGENT]);
+    assert_eq!(
+        names(Upgrade::None),
+        [
+            units::name::NSPAWN_PRE_START,
+            units::name::NSPAWN_POST_START,
+            units::name::AGENT_RECOVERY,
+            units::name::AGENT
+        ]
+    );
+}

@@ -332,6 +332,10 @@ fn na_r24_a_tool_behind_an_absolute_link_is_the_hosts() {
         symlink("/opt/multi", container.root.join("host/usr/bin/iptables")).unwrap();
         let output = container.run(&["/usr/bin/host-exec", "iptables"]);
         assert_eq!(told(&output), (Some(0), "the host\n", ""));
+        // A program of many names goes by the one it is called by; a shell says which.
+        symlink("/usr/bin/sh", container.root.join("host/usr/bin/nft")).unwrap();
+        let output = container.run(&["/usr/bin/host-exec", "nft", "-c", "echo $0"]);
+        assert_eq!(told(&output), (Some(0), "nft\n", ""));
     });
 }
 

@@ -62,7 +62,7 @@ fn a_reader_sees_the_old_bytes_or_the_new_never_a_part() {
     host.write(&FILE, &old, 0o600).unwrap();
     std::thread::scope(|scope| {
         let writer = scope.spawn(|| {
-            for bytes in [&new, &old].into_iter().cycle().take(20) {
+            for bytes in [&new, &old].into_iter().cycle().take(8) {
                 host.write(&FILE, bytes, 0o600).unwrap();
             }
         });

@@ -10,6 +10,8 @@ pub mod step;
 
 pub mod plan;
 
+pub mod bootstrap;
+
 pub mod upgrade;
 
 pub mod operation;
@@ -25,3 +27,11 @@ pub mod containerd;
 pub mod apply;
 
 pub mod cluster;
+
+pub mod exit;
+
+pub mod log;
+
+pub mod verb;
+
+pub mod cli;

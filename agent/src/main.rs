@@ -1,2 +1,24 @@
-//! To be written.
-fn main() {}
+//! The program: parse, log, run, end.
+
+use std::process::ExitCode;
+
+use agent::{
+    cli,
+    log::Log,
+    model::{Mode, chain},
+    verb::{self, Surroundings},
+};
+
+fn main() -> ExitCode {
+    let mode = Mode::of(std::env::var(Mode::VARIABLE).ok().as_deref());
+    let ended = cli::parse().and_then(|command| {
+        let here = Surroundings::new(mode, Log::start(command.sink()));
+        verb::keep_secrets_in_memory();
+        verb::block_on(command.run(&here))
+    });
+    let exit = ended.unwrap_or_else(|failure| {
+        eprintln!("aks-flex-node: the command failed: {}", chain(&failure));
+        failure.exit()
+    });
+    exit.into()
+}

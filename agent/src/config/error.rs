@@ -33,6 +33,8 @@ impl fmt::Display for Mistake {
     }
 }
 
+impl std::error::Error for Mistake {}
+
 /// Every mistake found in one pass, in the order of the file's sections.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Mistakes(Vec<Mistake>);
@@ -91,7 +93,7 @@ pub enum Error {
         source: io::Error,
     },
     /// The file is there and can't be read.
-    #[error("can't read the configuration file {path}")]
+    #[error("the configuration file {path} can't be read")]
     Unreadable {
         /// The file.
         path: HostPath,
@@ -118,6 +120,12 @@ pub enum Error {
         #[source]
         source: Mistyped,
     },
+    /// The file doesn't name the node, and the host has no name of its own yet.
+    #[error("{path} has no agent.nodeName, and the host has no name of its own: write one, or name the host")]
+    Nameless {
+        /// The file.
+        path: HostPath,
+    },
     /// Settings that can't work.
     #[error("{path} can't work")]
     Mistaken {
@@ -134,7 +142,7 @@ impl Error {
     #[must_use]
     pub fn may_pass(&self) -> bool {
         match self {
-            Self::Unreadable { .. } => true,
+            Self::Unreadable { .. } | Self::Nameless { .. } => true,
             Self::NoPath
             | Self::BadPath(_)
             | Self::Missing { .. }

@@ -51,7 +51,9 @@ pub fn parse(bytes: &[u8], path: &HostPath, host_name: &str) -> Result<Loaded, E
         path: path.clone(),
         source,
     })?;
-    file.name_after(host_name);
+    if !file.name_after(host_name) {
+        return Err(Error::Nameless { path: path.clone() });
+    }
     let settings = Settings::try_from(file).map_err(|source| Error::Mistaken {
         path: path.clone(),
         source,

@@ -15,7 +15,7 @@ impl TryFrom<File> for Settings {
     type Error = Mistakes;
 
     /// # Errors
-    /// Every mistake of the file. A file without `agent.nodeName` is one: see [`File::name_after`].
+    /// Every mistake of the file. One without `agent.nodeName` is one: [`super::parse`] names it after its host first.
     fn try_from(mut file: File) -> Result<Self, Mistakes> {
         super::legacy::adapt(&mut file);
         let mut bad = Mistakes::default();
@@ -27,16 +27,26 @@ impl TryFrom<File> for Settings {
     }
 }
 
+/// The host's name as a node's: trimmed and lowercase; none if it is every host's.
+/// Source: node-agent specification, 2.6.
+#[must_use]
+pub fn name_of_its_own(host: &str) -> Option<String> {
+    let host = host.trim().to_lowercase();
+    (!["", "localhost", "localhost.localdomain", "(none)"].contains(&&*host)).then_some(host)
+}
+
 impl File {
-    /// Names the node after its host, where the file gives no name: trimmed and lowercase.
-    /// A name of every host (`localhost`) is none. Source: node-agent specification, 2.6.
-    pub fn name_after(&mut self, host: &str) {
-        let host = host.trim().to_lowercase();
-        if given(&self.agent.node_name).is_none() && !["localhost", "localhost.localdomain", "(none)"].contains(&&*host)
-        {
-            self.agent.node_name = host;
-            self.named_after_host = true;
+    /// Names the node after its host, where the file gives no name. Whether it has one then.
+    pub(super) fn name_after(&mut self, host: &str) -> bool {
+        if given(&self.agent.node_name).is_some() {
+            return true;
         }
+        let Some(name) = name_of_its_own(host) else {
+            return false;
+        };
+        self.agent.node_name = name;
+        self.named_after_host = true;
+        true
     }
 }
 
@@ -44,11 +54,7 @@ fn node_name(file: &File) -> Result<NodeName, Mistake> {
     const KEY: &str = "agent.nodeName";
     const WRITE: &str = "write a DNS-1123 subdomain: lowercase letters, digits, `-` and `.`";
     let Some(name) = given(&file.agent.node_name) else {
-        return Err(Mistake::new(
-            KEY,
-            "is missing, and the host has no name of its own",
-            WRITE,
-        ));
+        return Err(Mistake::new(KEY, "is missing", WRITE));
     };
     name.parse().map_err(|_| {
         let wrong = if file.named_after_host {

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt, net::IpAddr, time::Duration};
 
 use hostexec::HostPath;
 
-use super::{Auth, HostRouting, Mistake};
+use super::{Auth, HostRouting, Mistake, Mistakes};
 use crate::model::NodeName;
 
 /// The configuration as meant. `Debug` shows nothing of it.
@@ -405,5 +405,22 @@ impl Settings {
     #[must_use]
     pub fn unsupported(&self) -> &[Mistake] {
         &self.unsupported
+    }
+
+    /// Whether a node can be made of these settings by this release.
+    ///
+    /// # Errors
+    /// Every setting that asks for what it can't do, and every one that only `start` needs.
+    pub fn startable(&self) -> Result<(), Mistakes> {
+        let mut bad = Mistakes::default();
+        if self.kubernetes.is_none() {
+            bad.push(Mistake::new(
+                "components.kubernetes",
+                "is missing",
+                "write the version, such as 1.34.0",
+            ));
+        }
+        bad.extend(self.unsupported.iter().cloned());
+        if bad.is_empty() { Ok(()) } else { Err(bad) }
     }
 }

@@ -1,0 +1,300 @@
+//! The command line. Deliberately absent: values of the environment, and defaults, which are the rooms' own.
+
+use clap::{Args, Parser, Subcommand, ValueEnum, error::ContextKind, error::ErrorKind};
+
+use crate::{
+    bootstrap::Key,
+    exit::{Exit, Failure},
+    log::Sink,
+    model::MachineName,
+    verb::{self, Surroundings},
+};
+
+/// The node agent of AKS Flex nodes.
+#[derive(Parser)]
+#[command(name = "aks-flex-node")]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What the agent can be asked to do.
+#[derive(Subcommand)]
+pub enum Command {
+    /// Makes the configuration from a first boot's inputs, then does what `start` does.
+    Bootstrap(Box<Inputs>),
+    /// Joins the host to its cluster, and installs and starts the agent's unit.
+    Start(Config),
+    /// Serves the node: the long-lived command of the agent's unit.
+    #[command(alias = "agent")]
+    Daemon(Config),
+    /// Removes the node from the host.
+    #[command(alias = "unbootstrap")]
+    Reset,
+    /// Prints the Ignition config made of a folder of inputs.
+    Ignition(Ignition),
+    /// Prints the version.
+    Version,
+    /// Runs the last good agent's side of an upgrade that failed.
+    #[command(hide = true)]
+    RecoverAgentUpgrade {
+        /// Why it is run.
+        #[arg(long)]
+        message: Option<String>,
+    },
+    /// Runs a phase of a machine's life.
+    #[command(hide = true)]
+    NspawnLifecycle {
+        /// The phase.
+        phase: Phase,
+        /// The machine.
+        #[arg(value_parser = |text: &str| text.parse::<MachineName>())]
+        machine: MachineName,
+    },
+}
+
+impl Command {
+    /// Where its records go.
+    #[must_use]
+    pub fn sink(&self) -> Sink {
+        match self {
+            Self::Ignition(_) | Self::Version => Sink::Stderr,
+            Self::Bootstrap(_)
+            | Self::Start(_)
+            | Self::Daemon(_)
+            | Self::Reset
+            | Self::RecoverAgentUpgrade { .. }
+            | Self::NspawnLifecycle { .. } => Sink::Journal,
+        }
+    }
+}
+
+/// Reads the command line; help is printed and is the end.
+///
+/// # Errors
+/// It can't be read. The message names the option, and repeats nothing that was given to it.
+pub fn parse() -> Result<Command, Failure> {
+    Cli::try_parse().map(|cli| cli.command).map_err(|error| {
+        if error.kind() == ErrorKind::DisplayHelp {
+            error.exit()
+        }
+        Failure::Usage(usage(&error))
+    })
+}
+
+fn usage(error: &clap::Error) -> String {
+    let what = error.kind().as_str().unwrap_or("it can't be read");
+    let option = error
+        .get(ContextKind::InvalidArg)
+        .map(ToString::to_string)
+        .unwrap_or_default();
+    let option = option
+        .split([' ', '='])
+        .next()
+        .filter(|option| option.starts_with("--"));
+    let option = option.map(|option| format!(" ({option})")).unwrap_or_default();
+    format!("the command line can't work: {what}{option}: see `aks-flex-node --help`")
+}
+
+impl Command {
+    /// Does what is asked for.
+    ///
+    /// # Errors
+    /// It failed.
+    pub async fn run(self, here: &Surroundings) -> Result<Exit, Failure> {
+        match &self {
+            Self::Bootstrap(_) | Self::Start(_) | Self::Daemon(_) | Self::NspawnLifecycle { .. } => {
+                here.machined().await?
+            }
+            Self::Reset | Self::RecoverAgentUpgrade { .. } => here.machined_or_warn().await,
+            Self::Ignition(_) | Self::Version => {}
+        }
+        match self {
+            Self::Bootstrap(inputs) => verb::bootstrap(here, inputs.given()).await,
+            Self::Start(config) => verb::start(here, &config.path).await,
+            Self::Daemon(_) => Err(NOT_YET),
+            Self::Reset => Err(Failure::NotYet {
+                command: "reset",
+                instead: "provision the host anew to remove the node",
+            }),
+            Self::Ignition(_) => Err(NOT_YET),
+            Self::Version => {
+                print!("{}", verb::version());
+                Ok(Exit::Done)
+            }
+            Self::RecoverAgentUpgrade { .. } => Err(NOT_YET),
+            Self::NspawnLifecycle { .. } => Err(NOT_YET),
+        }
+    }
+}
+
+const NOT_YET: Failure = Failure::NotYet {
+    command: "this command",
+    instead: "wait",
+};
+
+/// Where the configuration is.
+#[derive(Args)]
+pub struct Config {
+    /// The configuration file of the host.
+    #[arg(long = "config", value_name = "PATH", default_value = "", hide_default_value = true)]
+    pub path: String,
+}
+
+/// What to render.
+#[derive(Args)]
+pub struct Ignition {
+    /// The folder with the inputs.
+    pub dir: std::path::PathBuf,
+}
+
+/// A phase of a machine's life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Phase {
+    /// Before the machine starts.
+    PreStart,
+    /// After it has started.
+    PostStart,
+    /// When its devices have changed.
+    Reconcile,
+}
+
+/// The inputs of a first boot: each lies over the variable of its name.
+#[derive(Args)]
+pub struct Inputs {
+    /// msi, service-principal or arc.
+    #[arg(long, value_name = "WAY")]
+    auth: Option<String>,
+    #[arg(long, value_name = "ID", help = "Client ID of the managed identity")]
+    msi_client_id: Option<String>,
+    #[arg(long, value_name = "ID", help = "Tenant of the service principal")]
+    sp_tenant_id: Option<String>,
+    #[arg(long, value_name = "ID", help = "Client ID of the service principal")]
+    sp_client_id: Option<String>,
+    #[arg(
+        long,
+        value_name = "PATH",
+        help = "File of the host with the service principal's secret"
+    )]
+    sp_client_secret_file: Option<String>,
+    #[arg(
+        long,
+        value_name = "PATH",
+        help = "File of the host with the service principal's certificate and key"
+    )]
+    sp_client_certificate_file: Option<String>,
+    #[arg(long, help = "Ask Azure for the cluster's data")]
+    fetch_bootstrap_data: bool,
+    #[arg(long, value_name = "ID", help = "Resource ID of the cluster")]
+    cluster_resource_id: Option<String>,
+    #[arg(long, value_name = "NAME", help = "Agent pool of the AKS machine")]
+    agent_pool_name: Option<String>,
+    #[arg(long, value_name = "URL", help = "Where the binary install gets the agent")]
+    agent_url: Option<String>,
+    #[arg(long, value_name = "VERSION", help = "Which agent the binary install gets")]
+    agent_version: Option<String>,
+    #[arg(long, value_name = "HEX", help = "Digest of what the binary install gets")]
+    agent_sha256: Option<String>,
+    #[arg(
+        long,
+        value_name = "JSON",
+        help = "Object laid over the configuration; may be repeated"
+    )]
+    config_overrides: Vec<String>,
+    #[arg(long, value_name = "IMAGE", help = "Rootfs image of the machine")]
+    bootstrap_oci_image: Option<String>,
+    #[arg(long, value_name = "SOURCE", help = "Where offline artifacts are")]
+    bootstrap_offline_artifacts_source: Option<String>,
+    #[arg(long, value_name = "PATH", help = "Where the binary install puts the agent")]
+    install_dir: Option<String>,
+    #[arg(long, value_name = "PATH", help = "Where the configuration is written")]
+    config_path: Option<String>,
+    #[arg(long, value_name = "PATH", help = "Agent to run instead of installing one")]
+    installed_agent: Option<String>,
+}
+
+impl Inputs {
+    /// The options that were given.
+    pub fn given(self) -> impl Iterator<Item = (Key, String)> {
+        let single = [
+            (Key::Auth, self.auth),
+            (Key::MsiClientId, self.msi_client_id),
+            (Key::SpTenantId, self.sp_tenant_id),
+            (Key::SpClientId, self.sp_client_id),
+            (Key::SpClientSecretFile, self.sp_client_secret_file),
+            (Key::SpClientCertificateFile, self.sp_client_certificate_file),
+            (
+                Key::FetchBootstrapData,
+                self.fetch_bootstrap_data.then(|| "true".to_owned()),
+            ),
+            (Key::ClusterResourceId, self.cluster_resource_id),
+            (Key::AgentPoolName, self.agent_pool_name),
+            (Key::AgentUrl, self.agent_url),
+            (Key::AgentVersion, self.agent_version),
+            (Key::AgentSha256, self.agent_sha256),
+            (Key::BootstrapOciImage, self.bootstrap_oci_image),
+            (
+                Key::BootstrapOfflineArtifactsSource,
+                self.bootstrap_offline_artifacts_source,
+            ),
+            (Key::InstallDir, self.install_dir),
+            (Key::ConfigPath, self.config_path),
+            (Key::InstalledAgent, self.installed_agent),
+        ];
+        let overrides = self
+            .config_overrides
+            .into_iter()
+            .map(|text| (Key::ConfigOverrides, text));
+        single
+            .into_iter()
+            .filter_map(|(key, value)| Some((key, value?)))
+            .chain(overrides)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn each_input_that_has_an_option_is_given_by_it() {
+        Cli::command().debug_assert();
+        let mut line = vec!["aks-flex-node".to_owned(), "bootstrap".to_owned()];
+        let keys = Key::ALL
+            .iter()
+            .copied()
+            .filter(|key| !key.option().is_empty())
+            .collect::<Vec<_>>();
+        for key in &keys {
+            line.push(format!("--{}", key.option()));
+            if *key != Key::FetchBootstrapData {
+                line.push("x".to_owned());
+            }
+        }
+        let Command::Bootstrap(inputs) = Cli::try_parse_from(line).unwrap().command else {
+            panic!("another command")
+        };
+        let mut given = inputs.given().map(|(key, _)| key).collect::<Vec<_>>();
+        given.sort();
+        assert_eq!(given, keys);
+    }
+
+    #[test]
+    fn commands_go_by_their_other_names_too() {
+        let parse = |line: &str| Cli::try_parse_from(line.split(' ')).map(|cli| cli.command);
+        assert!(matches!(parse("x agent --config /c"), Ok(Command::Daemon(Config { path })) if path == "/c"));
+        assert!(matches!(parse("x unbootstrap"), Ok(Command::Reset)));
+        assert!(matches!(
+            parse("x nspawn-lifecycle pre-start kube2"),
+            Ok(Command::NspawnLifecycle {
+                phase: Phase::PreStart,
+                machine: MachineName::Kube2
+            })
+        ));
+        assert!(parse("x nspawn-lifecycle pre-start kube3").is_err());
+        assert!(parse("x nspawn-lifecycle stop kube1").is_err());
+    }
+}

@@ -1,0 +1,134 @@
+//! A few lines of composition a command.
+
+mod bootstrap;
+mod start;
+mod version;
+
+use std::path::Path;
+
+use hostexec::{Call, Host, Tool};
+use nix::sys::resource::{Resource, setrlimit};
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::{
+    config::{self, Settings},
+    exit::{Exit, Failure},
+    log::Log,
+    model::Mode,
+};
+
+pub use bootstrap::bootstrap;
+pub use start::start;
+pub use version::version;
+
+/// What every command is handed: the one read of the install mode, the host, the log.
+#[derive(Clone)]
+pub struct Surroundings {
+    /// The install.
+    pub mode: Mode,
+    /// The host.
+    pub host: Host,
+    /// The log.
+    pub log: Log,
+}
+
+impl Surroundings {
+    /// Those of a process with this install mode.
+    #[must_use]
+    pub fn new(mode: Mode, log: Log) -> Self {
+        let host = match mode {
+            Mode::Container => Host::container(),
+            Mode::Binary => Host::rooted(Path::new("/")),
+        };
+        Self { mode, host, log }
+    }
+
+    /// Reads the configuration, and has the log follow it.
+    ///
+    /// # Errors
+    /// There is none, or it can't work.
+    pub fn settings(&self, path: &str) -> Result<Settings, Failure> {
+        let name = self.host.host_name().unwrap_or_else(|error| {
+            tracing::warn!(%error, "the host's name can't be read");
+            String::new()
+        });
+        let config::Loaded { settings, unknown } = config::load(&self.host, path, &name)?;
+        self.log.set_level(settings.log_level());
+        for key in unknown {
+            tracing::debug!(key, "the configuration has a key that this release does not know");
+        }
+        Ok(settings)
+    }
+
+    /// Asks the host's machined for an answer. What runs in the container without it would fail half-way.
+    ///
+    /// # Errors
+    /// It gives none.
+    pub async fn machined(&self) -> Result<(), Failure> {
+        match self.mode {
+            Mode::Binary => Ok(()),
+            Mode::Container => {
+                let call = Call::new(Tool::Machinectl, &["list", "--no-legend"]).limit(MACHINED_LIMIT);
+                self.host.call(call).await.map(drop).map_err(Failure::Machined)
+            }
+        }
+    }
+
+    /// The same for what must run without an answer too: it does what it can.
+    pub async fn machined_or_warn(&self) {
+        if let Err(failure) = self.machined().await {
+            tracing::warn!(error = crate::model::chain(&failure), "going on without machined");
+        }
+    }
+}
+
+/// How long machined may take for an answer.
+const MACHINED_LIMIT: std::time::Duration = std::time::Duration::from_secs(20);
+
+/// Runs a command until it ends or a stop is asked for. Dropping it half-way is what a crash does: every command
+/// goes on from what is saved.
+///
+/// # Errors
+/// The command failed.
+async fn until_stopped(command: impl Future<Output = Result<Exit, Failure>>) -> Result<Exit, Failure> {
+    let listen = |kind| {
+        signal(kind).map_err(|source| Failure::Host {
+            what: "listen for signals",
+            source,
+        })
+    };
+    let (mut interrupt, mut terminate) = (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?);
+    tokio::select! {
+        ended = command => ended,
+        _ = interrupt.recv() => stopped("SIGINT"),
+        _ = terminate.recv() => stopped("SIGTERM"),
+    }
+}
+
+/// Keeps the process' memory, with its secrets, out of core dumps and from other processes' eyes.
+pub fn keep_secrets_in_memory() {
+    let limited = setrlimit(Resource::RLIMIT_CORE, 0, 0).and_then(|()| nix::sys::prctl::set_dumpable(false));
+    if let Err(error) = limited {
+        tracing::warn!(%error, "the process' memory may get into a core dump");
+    }
+}
+
+/// Drives a command to its end, on this thread.
+///
+/// # Errors
+/// The command failed, or can't be driven.
+pub fn block_on(command: impl Future<Output = Result<Exit, Failure>>) -> Result<Exit, Failure> {
+    // One provider of TLS for every client; an error says only that there is one already.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|source| Failure::Host {
+        what: "start the runtime",
+        source,
+    })?;
+    runtime.block_on(until_stopped(command))
+}
+
+fn stopped(signal: &'static str) -> Result<Exit, Failure> {
+    tracing::info!(signal, "stopping");
+    Ok(Exit::Done)
+}

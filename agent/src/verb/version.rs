@@ -1,0 +1,13 @@
+//! `version`: also the check of a candidate, so it needs nothing of the host.
+
+/// What `version` prints. A build that wasn't told says so.
+#[must_use]
+pub fn version() -> String {
+    let told = |value: Option<&'static str>, otherwise| value.unwrap_or(otherwise);
+    format!(
+        "AKS Flex Node Agent\nVersion: {}\nGit Commit: {}\nBuild Time: {}\n",
+        told(option_env!("AKS_FLEX_NODE_BUILD_VERSION"), "dev"),
+        told(option_env!("AKS_FLEX_NODE_BUILD_COMMIT"), "unknown"),
+        told(option_env!("AKS_FLEX_NODE_BUILD_TIME"), "unknown"),
+    )
+}

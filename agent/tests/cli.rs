@@ -1,0 +1,150 @@
+//! The built program against bad input: its exit code, its message, and that the message repeats no value.
+
+#![allow(clippy::unwrap_used, reason = "a test, and its helpers")]
+
+use std::{fs, path::Path, process::Output};
+
+use serde_json::{Value, json};
+
+const NEVER: i32 = 78;
+
+/// Runs the program with nothing of our environment.
+fn run(args: &[&str]) -> Output {
+    #[expect(clippy::disallowed_methods, reason = "the program under test is no tool of the host")]
+    std::process::Command::new(env!("CARGO_BIN_EXE_aks-flex-node"))
+        .args(args)
+        .env_clear()
+        .output()
+        .unwrap()
+}
+
+/// The message of a run that ends with this code; it is one line, on stderr.
+fn message(args: &[&str], code: i32) -> String {
+    let output = run(args);
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(code), "{args:?}: {text}");
+    assert!(output.stdout.is_empty(), "{args:?}");
+    assert!(!text.to_lowercase().contains("canary"), "{args:?}: {text}");
+    let line = text.lines().last().unwrap_or_default();
+    line.strip_prefix("aks-flex-node: the command failed: ")
+        .unwrap_or_else(|| panic!("{args:?}: {text}"))
+        .to_owned()
+}
+
+fn start(path: &Path, code: i32) -> String {
+    message(&["start", "--config", path.to_str().unwrap()], code)
+}
+
+fn config() -> Value {
+    json!({
+        "azure": {
+            "bootstrapToken": {"token": "abcdef.0123456789abcdef"},
+            "targetCluster": {"resourceId": "/subscriptions/00000000-0000-0000-0000-000000000001/resourceGroups/rg/providers/Microsoft.ContainerService/managedClusters/c1"}
+        },
+        "node": {"kubelet": {"clusterFQDN": "c1", "caCertData": "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCg=="}},
+        "agent": {"nodeName": "edge-1"},
+        "components": {"kubernetes": "1.34.0"}
+    })
+}
+
+#[test]
+fn version_is_four_lines() {
+    let output = run(&["version"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    let names = text
+        .lines()
+        .map(|line| line.split(':').next().unwrap())
+        .collect::<Vec<_>>();
+    assert_eq!(names, ["AKS Flex Node Agent", "Version", "Git Commit", "Build Time"]);
+    assert!(output.status.success() && output.stderr.is_empty());
+}
+
+#[test]
+fn a_command_line_that_cannot_work_is_final() {
+    for (line, named) in [
+        (
+            &["start", "--conifg=canary"][..],
+            "unexpected argument found (--conifg)",
+        ),
+        (&["start", "--config"], "(--config)"),
+        (&["canary"], "unrecognized subcommand"),
+        (&["bootstrap", "canary"], "unexpected argument found"),
+        (&["nspawn-lifecycle", "pre-start", "canary"], "invalid value"),
+        (&[], ""),
+    ] {
+        let message = message(line, NEVER);
+        assert!(
+            message.starts_with("the command line can't work: ") && message.contains(named),
+            "{message}"
+        );
+    }
+    assert!(run(&["--help"]).status.success());
+}
+
+#[test]
+fn a_configuration_that_is_not_there_is_final() {
+    let dir = tempfile::tempdir().unwrap();
+    assert!(message(&["start"], NEVER).starts_with("no configuration file was named: write --config"));
+    assert!(message(&["start", "--config", "config.json"], NEVER).starts_with("--config names no file of the host"));
+    let path = dir.path().join("config.json");
+    assert!(start(&path, NEVER).starts_with("there is no configuration file /"));
+    fs::create_dir(&path).unwrap();
+    assert!(start(&path, 1).contains("can't be read"));
+}
+
+#[test]
+fn a_configuration_that_cannot_work_is_final_and_tells_the_key() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("config.json");
+    let write = |bytes: &[u8]| {
+        #[expect(clippy::disallowed_methods, reason = "a test's input")]
+        fs::write(&path, bytes).unwrap();
+    };
+    write(b"{\n  canary\n}");
+    assert!(start(&path, NEVER).contains("is not JSON at line 2, column 3"));
+    for (pointer, value, text) in [
+        (
+            "/node/kubelet/clusterFQDN",
+            json!(["canary"]),
+            "node.kubelet.clusterFQDN: expected a string, found a list",
+        ),
+        (
+            "/azure/bootstrapToken",
+            json!({"token": "canary"}),
+            "azure.bootstrapToken.token is not a bootstrap token",
+        ),
+        ("/azure/bootstrapToken", json!(null), "azure has no credential"),
+        (
+            "/agent/nodeName",
+            json!("Canary_"),
+            "agent.nodeName can't be a node's name",
+        ),
+        (
+            "/node/kubelet/clusterFQDN",
+            json!("http://canary"),
+            "node.kubelet.clusterFQDN makes a URL that is not https",
+        ),
+        ("/components/kubernetes", json!(""), "components.kubernetes is missing"),
+        (
+            "/agent",
+            json!({"nodeName": "a", "kubeconfigData": "canary"}),
+            "agent.kubeconfigData and node.kubelet.kubeconfigData are not given together",
+        ),
+    ] {
+        let mut config = config();
+        *config.pointer_mut(pointer).unwrap() = value;
+        write(config.to_string().as_bytes());
+        let message = start(&path, NEVER);
+        assert!(message.contains(text), "{message}");
+    }
+    let mut two = config();
+    two["azure"]["managedIdentity"] = json!({"clientId": "canary"});
+    two["azure"]["servicePrincipal"] = json!({"tenantId": "t", "clientId": "c", "clientSecret": "canary"});
+    write(two.to_string().as_bytes());
+    assert!(start(&path, NEVER).contains("azure has more than one Azure identity"));
+}
+
+#[test]
+fn reset_does_not_pretend() {
+    assert!(message(&["reset"], 1).starts_with("`reset` is not part of this release yet"));
+}

@@ -5,12 +5,12 @@
 pub mod model;
 
 pub mod config;
+
+pub mod bootstrap;
 pub mod facts;
 pub mod step;
 
 pub mod plan;
-
-pub mod bootstrap;
 
 pub mod upgrade;
 
@@ -29,7 +29,6 @@ pub mod apply;
 pub mod cluster;
 
 pub mod exit;
-
 pub mod log;
 
 pub mod verb;

@@ -38,7 +38,7 @@ impl std::fmt::Debug for Token {
 }
 
 /// The cluster of a run.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(crate) struct Cluster {
     plane: ControlPlane,
 }

@@ -17,7 +17,8 @@ use crate::run::{Run, secret};
 
 /// The API server's name for hosts.
 pub(crate) const NAME: &str = "api.test";
-const PORT: u16 = 6443;
+/// Its port.
+pub(crate) const PORT: u16 = 6443;
 /// Where Services would get their addresses from; the first is the API server's own.
 const SERVICES: &str = "10.0.0.0/16";
 const FIRST_SERVICE: &str = "10.0.0.1";
@@ -29,7 +30,7 @@ const CONTROLLERS: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 10257);
 pub(crate) const SERVERS: [&str; 3] = ["etcd", "kube-apiserver", "kube-controller-manager"];
 
 /// A control plane that may run or not.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(crate) struct ControlPlane {
     run: Run,
     net: Net,

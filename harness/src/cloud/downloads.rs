@@ -40,7 +40,7 @@ const RUNC_SHIM: &str = include_str!("files/runc");
 pub(crate) const SERVER: &str = "downloads";
 
 /// The download server of a run.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(crate) struct Downloads {
     run: Run,
     net: Net,

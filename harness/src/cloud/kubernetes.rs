@@ -2,11 +2,11 @@
 //!
 //! Each is asked only when those before it have nothing; what none can give is one error that says why for each.
 
+use std::fs;
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use std::{env, fs};
 
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
@@ -22,9 +22,6 @@ pub(crate) const VERSION: &str = "1.20.2";
 /// What the bed runs. kube-scheduler and kube-proxy are not among it: pods of tests name their node, and use no Service.
 const PROGRAMS: [&str; 4] = ["kube-apiserver", "kube-controller-manager", "kubelet", "kubectl"];
 
-/// Names a folder with the programs, or an archive (`.tar.zst`, `.tar.gz`) that has them somewhere in it.
-const VARIABLE: &str = "AKS_FLEX_NODE_HARNESS_KUBE";
-
 const RELEASE: &str = "https://dl.k8s.io/v1.20.2/kubernetes-server-linux-amd64.tar.gz";
 
 /// Source: kubernetes/kubernetes, CHANGELOG/CHANGELOG-1.20.md, "Downloads for v1.20.2", server binaries.
@@ -37,26 +34,26 @@ pub(crate) struct Kubernetes {
 }
 
 impl Kubernetes {
-    /// Finds the programs, or makes them.
+    /// Finds the programs, or makes them. `named` is a folder with them, or an archive (`.tar.zst`, `.tar.gz`) that has them
+    /// somewhere in it.
     ///
     /// # Errors
     /// What was named is not there or not whole; or no source has them.
-    pub(crate) async fn find(cache: &Cache) -> Result<Self> {
-        if let Some(named) = env::var_os(VARIABLE).filter(|value| !value.is_empty()) {
-            let named = PathBuf::from(named);
-            let found = if named.is_dir() {
-                Ok(named.clone())
+    pub(crate) async fn find(cache: &Cache, named: Option<&Path>) -> Result<Self> {
+        if let Some(named) = named {
+            let name = || format!("Kubernetes was said to be in {}", named.display());
+            let folder = if named.is_dir() {
+                named.to_owned()
             } else {
-                unpacked(cache, &named).await
+                unpacked(cache, named).await.with_context(name)?
             };
-            let folder = found.with_context(|| format!("{VARIABLE} names {}", named.display()))?;
-            return Self::at(folder).with_context(|| format!("{VARIABLE} names {}", named.display()));
+            return Self::at(folder).with_context(name);
         }
         if let Some(cached) = cached(cache) {
             return Ok(cached);
         }
         note(&format!(
-            "no Kubernetes {VERSION} in {VARIABLE} or the cache: trying the official release"
+            "no Kubernetes {VERSION} was named or is in the cache: trying the official release"
         ));
         let release = match released(cache).await {
             Ok(folder) => return Self::at(folder),
@@ -68,7 +65,9 @@ impl Kubernetes {
         match super::kubernetes_source::built(cache).await {
             Ok(folder) => Self::at(folder),
             Err(build) => {
-                bail!("no Kubernetes {VERSION}: name one in {VARIABLE}. The release: {release:#}. A build: {build:#}")
+                bail!(
+                    "no Kubernetes {VERSION}: name a folder or archive that has it. The release: {release:#}. A build: {build:#}"
+                )
             }
         }
     }

@@ -10,6 +10,7 @@ pub(crate) mod approver;
 pub(crate) mod cluster;
 pub(crate) mod control_plane;
 pub(crate) mod downloads;
+pub(crate) mod join;
 pub(crate) mod kubernetes;
 mod kubernetes_source;
 pub(crate) mod names;
@@ -18,12 +19,14 @@ pub(crate) mod registry;
 mod server;
 
 use std::fs;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use image::ImageRef;
 use serde::{Deserialize, Serialize};
 
 use crate::ca::Ca;
+use crate::cache::Cache;
 use crate::machine_image;
 use crate::net::Net;
 use crate::progress::step;
@@ -38,21 +41,47 @@ use registry::Registry;
 /// The repository of the machine's operating system.
 const MACHINE_OS: &str = "aks-flex-node/machine-os";
 
+/// What clouds are made of: made once, kept in the cache, the same for all runs.
+#[derive(Clone, Debug)]
+pub(crate) struct Ingredients {
+    ca: Ca,
+    kubernetes: Kubernetes,
+    /// OCI layouts.
+    machine: PathBuf,
+    pause: PathBuf,
+    busybox: PathBuf,
+}
+
+impl Ingredients {
+    /// Finds or makes everything that takes long: on a machine that has none of it, a minute, or a quarter of an hour when
+    /// Kubernetes has to be built. `named` is a folder or archive with Kubernetes binaries, which then has to have them.
+    ///
+    /// # Errors
+    /// A source that does not answer, a package that is not installed, or what was named is not whole.
+    pub(crate) async fn of(cache: &Cache, named: Option<&Path>) -> Result<Self> {
+        let ca = Ca::of(cache).await?;
+        Ok(Self {
+            kubernetes: step("Kubernetes binaries", Kubernetes::find(cache, named)).await?,
+            machine: step("machine image", machine_image::machine(cache, &ca.certificate())).await?,
+            pause: machine_image::pause(cache).await?,
+            busybox: machine_image::busybox(cache).await?,
+            ca,
+        })
+    }
+}
+
 /// The cloud of a run.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(crate) struct Cloud {
-    run: Run,
-    net: Net,
     /// Its registry.
     pub(crate) registry: Registry,
     /// The cluster that hosts join.
     pub(crate) cluster: Cluster,
     /// The server of the official download URLs.
     pub(crate) downloads: Downloads,
-    /// Where the real kubelet and kubectl are: hosts bind it to `/opt/kube`.
-    pub(crate) kubernetes: Kubernetes,
     /// What is in the registry.
     pub(crate) images: Images,
+    kubernetes: Kubernetes,
 }
 
 /// What the bed pushes before the first host is there.
@@ -74,48 +103,49 @@ struct File {
 }
 
 impl Cloud {
-    /// Makes and starts everything, in a network that is up. What takes long is made once and kept in the cache.
+    /// Makes and starts everything, in a network that is up.
     ///
     /// # Errors
     /// A part that can't be made or does not serve. What was started until then is in the run's records.
-    pub(crate) async fn up(run: &Run, net: &Net) -> Result<Self> {
-        let ca = Ca::of(&run.cache).await?;
-        let kubernetes = step("Kubernetes binaries", Kubernetes::find(&run.cache)).await?;
-        let plane = ControlPlane::of(run, net, &kubernetes);
+    pub(crate) async fn up(run: &Run, net: &Net, of: &Ingredients) -> Result<Self> {
+        let plane = ControlPlane::of(run, net, &of.kubernetes);
         let cluster = Cluster::of(plane.clone());
         let registry = Registry::of(run, net);
         let downloads = Downloads::of(run, net);
-        let served = step("resolver, registry and downloads", async {
+        let serve = step("resolver, registry and downloads", async {
             names::start(run, net).await?;
-            registry.prepare(&ca).await?;
+            registry.prepare(&of.ca).await?;
             registry.start().await?;
-            downloads.prepare(&ca).await?;
+            downloads.prepare(&of.ca).await?;
             downloads.start().await
         });
-        served.await?;
+        serve.await?;
         let control = step("control plane", async {
             plane.prepare()?;
             plane.start().await?;
             cluster.prepare().await
         });
-        let images = step("images of machine and pods", Self::push(run, &registry, &ca));
-        let (control, images) = tokio::join!(control, images);
+        let push = step("images into the registry", async {
+            Ok(Images {
+                machine: registry.push(&of.machine, MACHINE_OS, "trixie").await?,
+                pause: registry.push(&of.pause, "pause", "1").await?,
+                busybox: registry.push(&of.busybox, "busybox", "1").await?,
+            })
+        });
+        let (control, images) = tokio::join!(control, push);
         control?;
-        let images = images?;
         let file = File {
-            kubernetes: kubernetes.clone(),
-            images: images.clone(),
+            kubernetes: of.kubernetes.clone(),
+            images: images?,
         };
         fs::write(run.cloud_dir().join("cloud.json"), serde_json::to_vec(&file)?)?;
         approver::start(run)?;
         Ok(Self {
-            run: run.clone(),
-            net: net.clone(),
             registry,
             cluster,
             downloads,
-            kubernetes,
-            images,
+            images: file.images,
+            kubernetes: file.kubernetes,
         })
     }
 
@@ -128,30 +158,16 @@ impl Cloud {
         let text = fs::read(&path).with_context(|| format!("the run {} has no cloud", run.id))?;
         let file: File = serde_json::from_slice(&text).with_context(|| format!("reading {}", path.display()))?;
         Ok(Self {
-            run: run.clone(),
-            net: net.clone(),
             registry: Registry::of(run, net),
             cluster: Cluster::of(ControlPlane::of(run, net, &file.kubernetes)),
             downloads: Downloads::of(run, net),
-            kubernetes: file.kubernetes,
             images: file.images,
+            kubernetes: file.kubernetes,
         })
     }
 
-    async fn push(run: &Run, registry: &Registry, ca: &Ca) -> Result<Images> {
-        let cache = &run.cache;
-        Ok(Images {
-            machine: registry
-                .push(
-                    &machine_image::machine(cache, &ca.certificate()).await?,
-                    MACHINE_OS,
-                    "trixie",
-                )
-                .await?,
-            pause: registry.push(&machine_image::pause(cache).await?, "pause", "1").await?,
-            busybox: registry
-                .push(&machine_image::busybox(cache).await?, "busybox", "1")
-                .await?,
-        })
+    /// What a host that is to join must see of the machine: from, to.
+    pub(crate) fn binds(&self) -> Vec<(PathBuf, String)> {
+        vec![(self.kubernetes.folder().to_owned(), join::KUBE.to_owned())]
     }
 }

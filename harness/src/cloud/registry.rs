@@ -19,7 +19,7 @@ const PORT: u16 = 5000;
 pub(crate) const SERVER: &str = "registry";
 
 /// A registry that may run or not.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(crate) struct Registry {
     run: Run,
     net: Net,

@@ -117,13 +117,45 @@ const FILES: &[(&str, u32, &str)] = &[
     ("var/.updated", 0o644, ""),
 ];
 
+/// Folders of the tree, with their modes; the first is the root.
+const FOLDERS: &[(&str, u32)] = &[
+    ("", 0o755),
+    ("tmp", 0o1777),
+    ("var/tmp", 0o1777),
+    ("var/log/journal", 0o755),
+    ("var/cache", 0o755),
+    ("var/lib/kubelet", 0o700),
+    ("usr/local/bin", 0o755),
+    ("opt/cni/bin", 0o755),
+    ("opt/kube", 0o755),
+    ("mnt", 0o755),
+];
+
+/// Links of the tree: where, and to what.
+const LINKS: &[(&str, &str)] = &[
+    (
+        "etc/systemd/system/sysinit.target.wants/bed-shield.service",
+        "../bed-shield.service",
+    ),
+    ("etc/os-release", "../usr/lib/os-release"),
+    ("var/run", "/run"),
+    ("var/lock", "/run/lock"),
+    ("etc/localtime", "../usr/share/zoneinfo/UTC"),
+    ("usr/bin/sh", "bash"),
+    ("usr/bin/awk", "mawk"),
+    ("usr/sbin/iptables", "iptables-nft"),
+    ("usr/sbin/iptables-save", "iptables-nft-save"),
+    ("usr/sbin/iptables-restore", "iptables-nft-restore"),
+    ("usr/sbin/ip6tables", "ip6tables-nft"),
+];
+
 /// The layout of the machine's image, which trusts that authority.
 ///
 /// # Errors
 /// mmdebstrap's; nothing half made is kept.
 pub(crate) async fn build(cache: &Cache, authority: &Path) -> Result<PathBuf> {
     let trusted = fs::read_to_string(authority).with_context(|| format!("reading {}", authority.display()))?;
-    let recipe = format!("{SUITE} {PACKAGES:?} {DROPPED:?} {MASKED:?} {FILES:?} {trusted}");
+    let recipe = format!("{SUITE} {PACKAGES:?} {DROPPED:?} {MASKED:?} {FILES:?} {FOLDERS:?} {LINKS:?} {trusted}");
     let made = cache.produce("machine-os", &recipe, async |new| {
         let root = new.join("root");
         unpack(&root).await?;
@@ -169,42 +201,16 @@ fn finish(root: &Path, trusted: &str) -> Result<()> {
         write(&root.join(path), *mode, text)?;
     }
     write(&root.join("etc/ssl/certs/ca-certificates.crt"), 0o644, trusted)?;
-    for (folder, mode) in [
-        ("", 0o755),
-        ("tmp", 0o1777),
-        ("var/tmp", 0o1777),
-        ("var/log/journal", 0o755),
-        ("var/cache", 0o755),
-        ("var/lib/kubelet", 0o700),
-        ("usr/local/bin", 0o755),
-        ("opt/cni/bin", 0o755),
-        ("opt/kube", 0o755),
-        ("mnt", 0o755),
-    ] {
+    for (folder, mode) in FOLDERS {
         let path = root.join(folder);
         fs::create_dir_all(&path)?;
-        fs::set_permissions(&path, fs::Permissions::from_mode(mode))?;
+        fs::set_permissions(&path, fs::Permissions::from_mode(*mode))?;
     }
     let units = root.join("etc/systemd/system");
     for unit in MASKED {
         replace_link("/dev/null", &units.join(unit))?;
     }
-    for (link, target) in [
-        (
-            "etc/systemd/system/sysinit.target.wants/bed-shield.service",
-            "../bed-shield.service",
-        ),
-        ("etc/os-release", "../usr/lib/os-release"),
-        ("var/run", "/run"),
-        ("var/lock", "/run/lock"),
-        ("etc/localtime", "../usr/share/zoneinfo/UTC"),
-        ("usr/bin/sh", "bash"),
-        ("usr/bin/awk", "mawk"),
-        ("usr/sbin/iptables", "iptables-nft"),
-        ("usr/sbin/iptables-save", "iptables-nft-save"),
-        ("usr/sbin/iptables-restore", "iptables-nft-restore"),
-        ("usr/sbin/ip6tables", "ip6tables-nft"),
-    ] {
+    for (link, target) in LINKS {
         replace_link(target, &root.join(link))?;
     }
     // The machine's containerd is the agent's, with the agent's unit.
@@ -227,7 +233,11 @@ async fn accounts(root: &Path) -> Result<()> {
         fs::copy(&master, root.join("etc").join(name)).with_context(|| format!("copying {}", master.display()))?;
     }
     // The tree's own programs: this machine's are of another release.
-    Command::line(&["chroot"]).arg(root).arg("systemd-sysusers").run().await?;
+    Command::line(&["chroot"])
+        .arg(root)
+        .arg("systemd-sysusers")
+        .run()
+        .await?;
     Command::line(&["chroot"]).arg(root).arg("ldconfig").run().await
 }
 

@@ -50,7 +50,7 @@ pub(crate) async fn ensure() -> Result<()> {
     if !debian {
         lacks.push("Debian".to_owned());
     }
-    if !missing.is_empty() && !(root && debian) {
+    if !missing.is_empty() && (!root || !debian) {
         lacks.push(format!("the packages {}", missing.join(", ")));
     }
     if !lacks.is_empty() {

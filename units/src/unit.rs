@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::line::{Container, Directive};
 use crate::name;
+use crate::service::ServiceName;
 use crate::template::fill;
 
 /// A unit file, ready to be written.
@@ -35,39 +36,6 @@ impl Default for AgentUnit {
             start: Duration::from_secs(45),
             stop: Duration::from_secs(30),
             also_after: Vec::new(),
-        }
-    }
-}
-
-/// The name of a `.service` unit of the host, plain enough for any unit file.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct ServiceName(Box<str>);
-
-/// Why a text is no service's name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("not the name of a service: write a unit's name that ends in .service, such as himdsd.service")]
-pub struct NotAService;
-
-impl ServiceName {
-    /// The name as written.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl std::str::FromStr for ServiceName {
-    type Err = NotAService;
-
-    /// Source: systemd.unit(5), "valid unit names"; the letters, at most 255 of them.
-    fn from_str(text: &str) -> Result<Self, NotAService> {
-        let stem = text.strip_suffix(".service").ok_or(NotAService)?;
-        let plain = |c: char| c.is_ascii_alphanumeric() || ":-_.\\@".contains(c);
-        let fits = !stem.is_empty() && text.len() <= 255 && stem.chars().all(plain);
-        let template = stem.starts_with('@') || stem.ends_with('@');
-        if fits && !template {
-            Ok(Self(text.into()))
-        } else {
-            Err(NotAService)
         }
     }
 }
@@ -163,7 +131,7 @@ pub fn agent(values: &AgentUnit) -> Unit {
     let also: String = values
         .also_after
         .iter()
-        .map(|service| format!(" {}", escaped(service.as_str())))
+        .map(|service| format!(" {}", service.escaped()))
         .collect();
     render(
         name::AGENT,
@@ -243,9 +211,4 @@ pub fn nspawn_post_start() -> Unit {
 /// comes last.
 pub fn written_by_agent(values: &AgentUnit) -> [Unit; 4] {
     [nspawn_pre_start(), nspawn_post_start(), agent_recovery(), agent(values)]
-}
-
-/// A text in which systemd finds no specifier.
-fn escaped(text: &str) -> String {
-    text.replace('%', "%%")
 }

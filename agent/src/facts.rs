@@ -21,6 +21,8 @@ pub struct Facts {
     pub os: OsRelease,
     /// The resolver's configuration, links followed.
     pub resolv_conf: Option<String>,
+    /// The kernel's modules, where it has any.
+    pub modules: Option<HostPath>,
     /// Device nodes a machine is given, sorted.
     pub devices: Vec<HostPath>,
     /// Whether the host has NVIDIA devices.

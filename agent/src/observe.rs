@@ -45,6 +45,7 @@ pub fn facts(host: &Host) -> Result<Facts, Error> {
         cores: cores(&host.read_text(&HostPath::fixed("/proc/cpuinfo"))?),
         os: os.transpose()?.as_deref().map(OsRelease::parse).unwrap_or_default(),
         resolv_conf: optional(host, "/etc/resolv.conf")?,
+        modules: modules(host)?,
         devices: devices(host)?,
         gpu: gpu(host)?,
         rootfs,
@@ -98,6 +99,11 @@ fn cores(cpuinfo: &str) -> u32 {
         .lines()
         .filter(|line| line.split(':').next().is_some_and(|key| key.trim() == "processor"));
     u32::try_from(count.count()).unwrap_or(u32::MAX).max(1)
+}
+
+fn modules(host: &Host) -> io::Result<Option<HostPath>> {
+    const MODULES: HostPath = HostPath::fixed("/lib/modules");
+    Ok(host.is_dir(&MODULES)?.then_some(MODULES))
 }
 
 /// Nodes below `/dev` that a machine is given: some by name, and the host's disks. Source: node-agent specification, 5.6.

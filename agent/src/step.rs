@@ -61,6 +61,8 @@ impl fmt::Display for Plan {
 pub enum Step {
     /// These files, links and folders are as written here.
     Files(Vec<File>),
+    /// These files of the host are as written here, and systemd has read them if one wasn't.
+    UnitFiles(Vec<File>),
     /// systemd has read its units since they last changed.
     Reload,
     /// The kernel of the host holds these values.

@@ -6,7 +6,7 @@ use std::{
     ops::Deref,
 };
 
-use hostexec::{Dir, Host, HostPath};
+use hostexec::{Dir, Host, HostPath, Written};
 use image::Digest;
 use sha2::{Digest as _, Sha256};
 
@@ -53,26 +53,30 @@ pub(super) fn inside(host: &Host, machine: MachineName) -> io::Result<Inside> {
 }
 
 /// Makes each entry as it is written; an entry that is so already is left alone.
-pub(super) fn write(host: &Host, files: &[File]) -> Result<(), Error> {
-    files
-        .iter()
-        .try_for_each(|file| match file.place {
+pub(super) fn write(host: &Host, files: &[File]) -> Result<Written, Error> {
+    let mut changed = Written::Same;
+    for file in files {
+        let written = match file.place {
             Place::Host => write_one(host, file),
-            Place::Machine(machine) => write_one(&*inside(host, machine)?, file),
-        })
-        .map_err(Error::File)
+            Place::Machine(machine) => inside(host, machine).and_then(|machine| write_one(&machine, file)),
+        };
+        if written.map_err(Error::File)? == Written::Changed {
+            changed = Written::Changed;
+        }
+    }
+    Ok(changed)
 }
 
-fn write_one(files: &Host, file: &File) -> io::Result<()> {
+fn write_one(files: &Host, file: &File) -> io::Result<Written> {
     match &file.entry {
-        Entry::File { mode, content } => files.write_if_changed(&file.path, content.bytes(), *mode).map(drop),
-        Entry::Folder { mode } => files.create_dir(&file.path, *mode),
-        Entry::Absent => files.remove(&file.path),
+        Entry::File { mode, content } => files.write_if_changed(&file.path, content.bytes(), *mode),
+        Entry::Folder { mode } => files.create_dir(&file.path, *mode).map(|()| Written::Same),
+        Entry::Absent => files.remove(&file.path).map(|()| Written::Same),
         Entry::Link { target } => {
             if files.read_link(&file.path).is_ok_and(|found| found == *target) {
-                return Ok(());
+                return Ok(Written::Same);
             }
-            files.link(target, &file.path)
+            files.link(target, &file.path).map(|()| Written::Changed)
         }
     }
 }

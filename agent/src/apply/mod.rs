@@ -18,13 +18,12 @@ use std::{
 };
 
 use futures::{FutureExt as _, future};
-use hostexec::Host;
+use hostexec::{Host, Written};
 
 pub use error::{Error, Failed};
 
 use crate::{
-    containerd::Registries,
-    fetch::Fetcher,
+    fetch::{self, Fetcher, Limits},
     step::{Plan, Step, Task},
     store,
 };
@@ -36,12 +35,26 @@ pub struct Context {
     pub host: Host,
     /// The way to the network.
     pub fetcher: Fetcher,
-    /// The way to images.
-    pub registries: Registries,
     /// The agent's own program.
     pub program: PathBuf,
     /// How long to wait for what.
     pub waits: Waits,
+}
+
+impl Context {
+    /// The agent's own surroundings on this host.
+    ///
+    /// # Errors
+    /// TLS can't be set up at all.
+    pub fn new(host: Host) -> Result<Self, fetch::Error> {
+        let fetcher = Fetcher::new(fetch::roots(&host), Limits::default())?;
+        Ok(Self {
+            host,
+            fetcher,
+            program: "/proc/self/exe".into(),
+            waits: Waits::default(),
+        })
+    }
 }
 
 /// How long a step waits. Source: node-agent specification, 5.9 and appendix D.
@@ -129,7 +142,11 @@ async fn perform(task: &Task, context: &Context) -> Result<(), Failed> {
 
 async fn make_true(step: &Step, context: &Context) -> Result<(), Error> {
     match step {
-        Step::Files(files) => file::write(&context.host, files),
+        Step::Files(files) => file::write(&context.host, files).map(drop),
+        Step::UnitFiles(files) => match file::write(&context.host, files)? {
+            Written::Changed => unit::reload(&context.host).await,
+            Written::Same => Ok(()),
+        },
         Step::Reload => unit::reload(&context.host).await,
         Step::Sysctls(wanted) => sysctl::set(&context.host, wanted).await,
         Step::Rootfs { machine, image } => rootfs::unpack(context, *machine, image).await,

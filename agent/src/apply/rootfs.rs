@@ -10,10 +10,11 @@ use hostexec::{Host, HostPath};
 
 use super::{Context, Error, file, machine::is_registered};
 use crate::{
-    containerd::{Limits, unpack_image},
+    containerd::{Limits, PullError, Registries, unpack_image},
     facts::Rootfs,
     model::MachineName,
     observe,
+    store::selection::hosts_dir,
 };
 
 /// Puts the image into the machine's folder, unless it is there.
@@ -53,7 +54,9 @@ pub(super) async fn unpack(context: &Context, machine: MachineName, image: &str)
 
 async fn fill(context: &Context, fresh: &HostPath, image: &str) -> Result<(), Error> {
     let dir = context.host.open_dir(fresh).map_err(Error::File)?;
-    unpack_image(image, &context.registries, Limits::AGENT, dir.path()).await?;
+    let registries = hosts_dir(&context.host).map_err(Error::File)?;
+    let registries = Registries::load(&context.host, registries.as_ref()).map_err(PullError::from)?;
+    unpack_image(image, &registries, Limits::AGENT, dir.path()).await?;
     let inside = Host::rooted(dir.path());
     if !is_system(&inside).map_err(Error::File)? {
         return Err(Error::NoSystem);

@@ -48,7 +48,6 @@ impl Bed {
         let context = Context {
             host,
             fetcher: fetcher(),
-            registries: Registries::default(),
             program: "/proc/self/exe".into(),
             waits,
         };
@@ -465,4 +464,14 @@ async fn an_image_that_is_there_is_not_asked_for_and_one_that_is_nobodys_name_is
         bed.dir.path().join("var/lib/machines/kube1/etc").is_dir(),
         "and the old one stays"
     );
+}
+
+#[tokio::test]
+async fn systemd_is_told_of_a_machines_settings_only_when_they_changed() {
+    let bed = Bed::new(&[("systemctl", "")]);
+    let step = |text| Step::UnitFiles(vec![open(Place::Host, "/etc/systemd/nspawn/kube1.nspawn", text)]);
+    for (text, reloads) in [("a", 1), ("a", 1), ("b", 2), ("b", 2)] {
+        bed.make(step(text)).await.unwrap();
+        assert_eq!(bed.calls(), vec!["systemctl daemon-reload"; reloads]);
+    }
 }

@@ -11,7 +11,7 @@ use reqwest::{StatusCode, Url, redirect};
 use sha2::{Digest as _, Sha256};
 
 pub use archive::{Refused, regular_files};
-pub use roots::{NoRoots, roots};
+pub use roots::roots;
 
 /// How long and how much. Source: node-agent specification, appendix D.
 #[derive(Clone, Copy, Debug)]

@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, net::IpAddr};
 
 use hostexec::HostPath;
+use units::{ServiceName, machine::MachineError};
 
 use crate::{
     config::{self, Device, ImageGc, KubeletAuth, Mistake, Mount, Settings},
@@ -12,8 +13,14 @@ use crate::{
 
 /// A setting without which there is no node.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct Unfit(Mistake);
+pub enum Unfit {
+    /// A setting.
+    #[error("{0}")]
+    Setting(Mistake),
+    /// What a machine is given of its host.
+    #[error("bootstrap.additionalHostDevices or bootstrap.additionalHostMounts: {0}")]
+    Machine(#[from] MachineError),
+}
 
 /// Everything the files and programs of a machine follow from.
 #[derive(Clone, Debug)]
@@ -34,6 +41,8 @@ pub struct Goal {
     pub versions: Versions,
     /// The image that holds a pod's namespaces.
     pub sandbox_image: String,
+    /// The kernel's modules on the host.
+    pub modules: Option<HostPath>,
     /// Device nodes the machine is given.
     pub devices: Vec<HostPath>,
     /// Devices by systemd's group names.
@@ -41,7 +50,7 @@ pub struct Goal {
     /// Folders of the host the machine is given.
     pub mounts: Vec<Mount>,
     /// Host services the machine needs.
-    pub services: Vec<String>,
+    pub services: Vec<ServiceName>,
     /// kubelet's part.
     pub kubelet: Kubelet,
 }
@@ -52,7 +61,7 @@ impl Goal {
     /// # Errors
     /// A setting is missing that only a node's start needs.
     pub fn of(settings: &Settings, facts: &Facts, machine: MachineName) -> Result<Self, Unfit> {
-        Self::assemble(settings, facts, machine).map_err(Unfit)
+        Self::assemble(settings, facts, machine).map_err(Unfit::Setting)
     }
 
     fn assemble(settings: &Settings, facts: &Facts, machine: MachineName) -> Result<Self, Mistake> {
@@ -66,6 +75,15 @@ impl Goal {
         }
         devices.sort();
         devices.dedup();
+        let services: Result<_, _> = settings.required_services().iter().map(|name| name.parse()).collect();
+        let services = services.map_err(|_| {
+            let key = "bootstrap.additionalRequiredServices";
+            Mistake::new(
+                key,
+                "has a name that is no service's",
+                "write names that end in .service",
+            )
+        })?;
         Ok(Self {
             machine,
             node: settings.node_name().clone(),
@@ -78,10 +96,11 @@ impl Goal {
                 .to_owned(),
             versions: Versions::of(settings)?,
             sandbox_image: settings.sandbox_image().unwrap_or(SANDBOX_IMAGE).to_owned(),
+            modules: facts.modules.clone(),
             devices,
             device_groups,
             mounts: settings.mounts().to_vec(),
-            services: settings.required_services().to_vec(),
+            services,
             kubelet: Kubelet::of(settings, facts)?,
         })
     }

@@ -1,12 +1,11 @@
 //! What systemd on the host reads about a machine.
 
-use std::fmt::Write as _;
-
 use hostexec::HostPath;
+use units::machine::{Access, Bind, Device, HostFile, Machine, MachineError};
 
-use super::{Goal, join};
+use super::{Goal, Unfit, join};
 use crate::{
-    config::Access,
+    config,
     step::{File, Place, Plan, Step},
 };
 
@@ -22,85 +21,45 @@ pub(super) fn image_folder() -> Vec<File> {
     ]
 }
 
-/// A machine's settings on the host.
-pub(super) fn files(goal: &Goal) -> Vec<File> {
-    let at = |path: String| HostPath::new(path).expect("a machine's name is plain");
-    let machine = goal.machine;
-    let drop_in = format!("/etc/systemd/system/systemd-nspawn@{machine}.service.d");
-    let open = |path, text| File::open(Place::Host, at(path), 0o644, text);
-    vec![
-        open(format!("/etc/systemd/nspawn/{machine}.nspawn"), nspawn(goal)),
-        open(format!("{drop_in}/override.conf"), service(goal)),
-        open(format!("{drop_in}/aks-flex-node-dependencies.conf"), dependencies(goal)),
-    ]
-}
-
 /// The plan of a machine's `pre-start`: its settings follow the host's devices.
-#[must_use]
-pub fn lifecycle(goal: &Goal) -> Plan {
-    Plan::task("configure-nspawn", Step::Files(files(goal)))
+///
+/// # Errors
+/// As [`files`].
+pub fn lifecycle(goal: &Goal) -> Result<Plan, Unfit> {
+    Ok(Plan::task("configure-nspawn", Step::UnitFiles(files(goal)?)))
 }
 
-fn nspawn(goal: &Goal) -> String {
-    let mut text = String::from(
-        "[Exec]\nCapability=all\nPrivateUsers=no\nSystemCallFilter=@keyring bpf perf_event_open\n\n\
-         [Network]\nVirtualEthernet=no\n\n\
-         [Files]\nBindReadOnly=/lib/modules\n",
-    );
-    let mut bind = |access, source: &str, target: &str| {
-        let key = match access {
-            Access::ReadWrite => "Bind",
-            Access::ReadOnly => "BindReadOnly",
-        };
-        let (source, target) = (source.replace(':', "\\:"), target.replace(':', "\\:"));
-        let pair = if source == target {
-            source
-        } else {
-            format!("{source}:{target}")
-        };
-        writeln!(text, "{key}={pair}").expect("a string takes all");
+/// A machine's settings on the host.
+///
+/// # Errors
+/// A device or mount of the settings would mean something else to systemd.
+pub(super) fn files(goal: &Goal) -> Result<Vec<File>, MachineError> {
+    let nodes = goal.devices.iter().cloned().map(Device::Node);
+    let groups = goal.device_groups.iter().cloned().map(Device::Group);
+    let read_only = |source, target| Bind {
+        source,
+        target,
+        access: Access::ReadOnly,
     };
-    bind(Access::ReadOnly, join(&IMAGES, "current").as_str(), IMAGES.as_str());
-    for device in &goal.devices {
-        bind(Access::ReadWrite, device.as_str(), device.as_str());
-    }
-    for mount in &goal.mounts {
-        bind(mount.access, mount.source.as_str(), mount.target.as_str());
-    }
-    text
-}
-
-fn service(goal: &Goal) -> String {
-    let machine = goal.machine;
-    let hook = |template: &str| template.replace('@', &format!("@{machine}"));
-    let (before, after) = (
-        hook(units::name::NSPAWN_PRE_START),
-        hook(units::name::NSPAWN_POST_START),
-    );
-    let mut text = format!(
-        "[Unit]\nWants={before}\nAfter={before}\nStartLimitIntervalSec=0\n\n\
-         [Service]\nRestart=on-failure\nRestartSec=10s\n\
-         Environment=SYSTEMD_NSPAWN_UNIFIED_HIERARCHY=1\nEnvironment=SYSTEMD_NSPAWN_API_VFS_WRITABLE=network\n\
-         ExecStartPre=-/usr/bin/machinectl terminate {machine}\n\
-         ExecStartPre=-/usr/bin/umount --lazy /run/systemd/nspawn/unix-export/{machine}\n\
-         ExecStartPost=-/usr/bin/systemctl --no-block start {after}\n"
-    );
-    for group in ["char-ipvtap", "char-macvtap"]
-        .into_iter()
-        .chain(goal.device_groups.iter().map(String::as_str))
-    {
-        writeln!(text, "DeviceAllow={group} rwm").expect("a string takes all");
-    }
-    for device in &goal.devices {
-        writeln!(text, "DeviceAllow={} rwm", device.as_str().replace('%', "%%")).expect("a string takes all");
-    }
-    text
-}
-
-fn dependencies(goal: &Goal) -> String {
-    let mut text = String::from("[Unit]\nWants=systemd-udev-settle.service\nAfter=systemd-udev-settle.service\n");
-    for service in &goal.services {
-        write!(text, "Requires={service}\nAfter={service}\n").expect("a string takes all");
-    }
-    text
+    let modules = goal
+        .modules
+        .iter()
+        .map(|folder| read_only(folder.clone(), folder.clone()));
+    let images = read_only(join(&IMAGES, "current"), IMAGES);
+    let mounts = goal.mounts.iter().map(|mount| Bind {
+        source: mount.source.clone(),
+        target: mount.target.clone(),
+        access: match mount.access {
+            config::Access::ReadWrite => Access::ReadWrite,
+            config::Access::ReadOnly => Access::ReadOnly,
+        },
+    });
+    let machine = Machine {
+        name: goal.machine.as_str(),
+        devices: nodes.chain(groups).collect(),
+        binds: modules.chain([images]).chain(mounts).collect(),
+        required: goal.services.clone(),
+    };
+    let file = |HostFile { path, text }| File::open(Place::Host, path, 0o644, text);
+    Ok(machine.files()?.map(file).into())
 }

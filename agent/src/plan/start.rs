@@ -2,7 +2,7 @@
 
 use units::AgentUnit;
 
-use super::{Goal, containerd, converge, host, kubelet, machine, nspawn, sources};
+use super::{Goal, Unfit, containerd, converge, host, kubelet, machine, nspawn, sources};
 use crate::{
     model::State,
     step::{File, Plan, Step},
@@ -13,10 +13,12 @@ use crate::{
 ///
 /// The phases of a host that isn't image-based (packages, swap, docker, apt), and of nftables, routing, node problem
 /// detector and LocalDNS, are later issues': they go beside `configure-os` and after the machine's programs.
-#[must_use]
-pub fn start(goal: &Goal, unit: &AgentUnit) -> Plan {
+///
+/// # Errors
+/// A device or mount of the settings would mean something else to systemd.
+pub fn start(goal: &Goal, unit: &AgentUnit) -> Result<Plan, Unfit> {
     let machine = goal.machine;
-    Plan::Serial(vec![
+    Ok(Plan::Serial(vec![
         Plan::Parallel(vec![host::configure_os()]),
         Plan::task("stage-container-images", Step::Files(nspawn::image_folder())),
         Plan::task(
@@ -33,7 +35,7 @@ pub fn start(goal: &Goal, unit: &AgentUnit) -> Plan {
         ]),
         // The machine's settings name the lifecycle units, so these come first.
         Plan::task("write-lifecycle-units", Step::Files(converge::lifecycle_units())),
-        Plan::task("configure-nspawn", Step::Files(nspawn::files(goal))),
+        Plan::task("configure-nspawn", Step::Files(nspawn::files(goal)?)),
         Plan::task("reload-machine-units", Step::Reload),
         Plan::Parallel(vec![
             Plan::task("configure-containerd", Step::Files(containerd::files(goal))),
@@ -71,7 +73,7 @@ pub fn start(goal: &Goal, unit: &AgentUnit) -> Plan {
                 unit: units::name::AGENT,
             },
         ),
-    ])
+    ]))
 }
 
 fn service(goal: &Goal, task: &'static str, unit: &'static str, files: &[File], components: &[&str]) -> Plan {

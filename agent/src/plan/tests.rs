@@ -23,6 +23,7 @@ fn facts() -> Facts {
         cores: 2,
         os: OsRelease::parse("ID=azurelinux\nVARIANT_ID=azurecontainerlinux\n"),
         resolv_conf: Some("nameserver 127.0.0.53\n".to_owned()),
+        modules: Some(path("/lib/modules")),
         devices: vec![path("/dev/kvm"), path("/dev/sda")],
         gpu: Gpu::None,
         rootfs: BTreeMap::new(),
@@ -45,7 +46,7 @@ fn goal() -> Goal {
             access: Access::ReadWrite,
         },
     ];
-    goal.services = vec!["storage.service".to_owned()];
+    goal.services = vec!["storage.service".parse().unwrap()];
     goal.kubelet.node_ips = vec!["10.88.1.2".parse().unwrap()];
     goal.kubelet.taints = vec!["z=1:NoSchedule".to_owned(), "a:NoExecute".to_owned()];
     goal
@@ -112,14 +113,14 @@ fn shown(plan: &Plan) -> String {
 
 #[test]
 fn the_files_of_a_first_start_with_a_token() {
-    insta::assert_snapshot!(shown(&start(&goal(), &AgentUnit::default())));
+    insta::assert_snapshot!(shown(&start(&goal(), &AgentUnit::default()).unwrap()));
 }
 
 #[test]
 fn with_an_exec_credential_only_kubeconfig_and_its_arguments_differ() {
     let (token, exec) = (
-        start(&goal(), &AgentUnit::default()),
-        start(&exec_goal(), &AgentUnit::default()),
+        start(&goal(), &AgentUnit::default()).unwrap(),
+        start(&exec_goal(), &AgentUnit::default()).unwrap(),
     );
     let token = files(&token);
     let plan = Plan::task(
@@ -161,13 +162,13 @@ fn the_tasks_of_a_first_start_in_order() {
         }
     }
     let mut text = String::new();
-    outline(&start(&goal(), &AgentUnit::default()), 0, &mut text);
+    outline(&start(&goal(), &AgentUnit::default()).unwrap(), 0, &mut text);
     insta::assert_snapshot!(text);
 }
 
 #[test]
 fn downloads_come_from_the_official_places() {
-    let plan = start(&goal(), &AgentUnit::default());
+    let plan = start(&goal(), &AgentUnit::default()).unwrap();
     let urls: Vec<&str> = plan
         .tasks()
         .into_iter()
@@ -185,7 +186,7 @@ fn downloads_come_from_the_official_places() {
 #[test]
 fn a_printed_plan_shows_bytes_and_modes_but_no_secret() {
     for goal in [goal(), exec_goal()] {
-        let text = start(&goal, &AgentUnit::default()).to_string();
+        let text = start(&goal, &AgentUnit::default()).unwrap().to_string();
         assert!(!text.contains(CANARY));
         assert!(text.contains("\"content\": \"***\"") && text.contains("\"mode\": \"0600\""));
         assert!(text.contains("clusterDomain: cluster.local"));
@@ -196,7 +197,7 @@ fn a_printed_plan_shows_bytes_and_modes_but_no_secret() {
 #[test]
 fn only_secret_files_hold_secrets_and_only_root_reads_these() {
     for goal in [goal(), exec_goal()] {
-        let plan = start(&goal, &AgentUnit::default());
+        let plan = start(&goal, &AgentUnit::default()).unwrap();
         let holders: Vec<_> = files(&plan)
             .into_iter()
             .filter_map(|file| match &file.entry {
@@ -212,14 +213,14 @@ fn only_secret_files_hold_secrets_and_only_root_reads_these() {
 #[test]
 fn the_same_goal_gives_the_same_plan() {
     assert_eq!(
-        start(&goal(), &AgentUnit::default()),
-        start(&goal(), &AgentUnit::default())
+        start(&goal(), &AgentUnit::default()).unwrap(),
+        start(&goal(), &AgentUnit::default()).unwrap()
     );
 }
 
 #[test]
 fn the_kubelet_configuration_is_block_style_with_keys_at_column_0() {
-    let plan = start(&goal(), &AgentUnit::default());
+    let plan = start(&goal(), &AgentUnit::default()).unwrap();
     let config = files(&plan)
         .into_iter()
         .find(|file| file.path.name() == "config.yaml")
@@ -240,7 +241,7 @@ fn the_kubelet_configuration_is_block_style_with_keys_at_column_0() {
 
 #[test]
 fn na_r06_no_unit_is_written_before_what_it_names() {
-    let plan = start(&goal(), &AgentUnit::default());
+    let plan = start(&goal(), &AgentUnit::default()).unwrap();
     let order: Vec<&str> = files(&plan).iter().map(|file| file.path.as_str()).collect();
     let at = |name: &str| order.iter().position(|path| path.ends_with(name)).unwrap();
     assert!(at("aks-flex-node-nspawn-pre-start@.service") < at("kube1.service.d/override.conf"));

@@ -47,7 +47,7 @@ pub fn load(host: &Host, path: &HostPath) -> Result<Option<ImageRef>, Error> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error.into()),
     };
-    let value = value_of(&text).ok_or_else(|| Error::Unset { path: path.clone() })?;
+    let value = value_of(&text, name::IMAGE_KEY).ok_or_else(|| Error::Unset { path: path.clone() })?;
     value.parse().map(Some).map_err(|why| Error::Malformed {
         path: path.clone(),
         why,
@@ -75,12 +75,32 @@ pub fn save(host: &Host, path: &HostPath, image: &ImageRef) -> io::Result<Writte
     host.write_if_changed(path, line.as_bytes(), 0o600)
 }
 
+/// The folder that the install's settings name for the registries, if they do.
+///
+/// # Errors
+/// When the settings can't be read, or name no plain path.
+pub fn hosts_dir(host: &Host) -> io::Result<Option<HostPath>> {
+    let text = match host.read(&SETTINGS) {
+        Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let plain = |value: &str| {
+        let path = HostPath::new(value);
+        path.map_err(|why| io::Error::other(format!("{} in {SETTINGS}: {why}", name::HOSTS_DIR_KEY)))
+    };
+    value_of(&text, name::HOSTS_DIR_KEY)
+        .filter(|value| !value.is_empty())
+        .map(plain)
+        .transpose()
+}
+
 /// The last value the text gives the key, with the quotes off that systemd would take off.
-fn value_of(text: &str) -> Option<&str> {
+fn value_of<'a>(text: &'a str, key: &str) -> Option<&'a str> {
     let lines = text.lines().map(str::trim).filter(|line| !line.starts_with(['#', ';']));
     let values = lines
         .filter_map(|line| line.split_once('='))
-        .filter(|(key, _)| key.trim() == name::IMAGE_KEY);
+        .filter(|(name, _)| name.trim() == key);
     let value = values.map(|(_, value)| value.trim()).next_back()?;
     let quoted = |quote: char| value.strip_prefix(quote).and_then(|rest| rest.strip_suffix(quote));
     Some(quoted('"').or_else(|| quoted('\'')).unwrap_or(value))
@@ -146,6 +166,21 @@ mod tests {
     }
 
     #[test]
+    fn the_registries_folder_is_the_settings() {
+        let (_dir, host) = host();
+        assert_eq!(hosts_dir(&host).unwrap(), None);
+        host.write(&SETTINGS, b"AKS_FLEX_NODE_AGENT_HOSTS_DIR=/etc/registries\n", 0o600)
+            .unwrap();
+        assert_eq!(hosts_dir(&host).unwrap().unwrap().as_str(), "/etc/registries");
+        host.write(&SETTINGS, b"AKS_FLEX_NODE_AGENT_HOSTS_DIR=../x\n", 0o600)
+            .unwrap();
+        assert!(hosts_dir(&host).is_err());
+        host.write(&SETTINGS, b"AKS_FLEX_NODE_AGENT_HOSTS_DIR=\n", 0o600)
+            .unwrap();
+        assert_eq!(hosts_dir(&host).unwrap(), None);
+    }
+
+    #[test]
     fn the_last_line_wins_and_quotes_and_comments_are_systemds() {
         let (a, b) = (image('a'), image('b'));
         let key = name::IMAGE_KEY;
@@ -154,8 +189,8 @@ mod tests {
             format!("# {key}={a}\n; x\nOTHER=1\n {key} = \"{b}\" \n"),
             format!("{key}='{b}'\r\n"),
         ] {
-            assert_eq!(value_of(&text), Some(b.to_string().as_str()), "{text}");
+            assert_eq!(value_of(&text, key), Some(b.to_string().as_str()), "{text}");
         }
-        assert_eq!(value_of("OTHER=1\n"), None);
+        assert_eq!(value_of("OTHER=1\n", key), None);
     }
 }

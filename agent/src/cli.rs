@@ -7,7 +7,7 @@ use crate::{
     exit::{Exit, Failure},
     log::Sink,
     model::MachineName,
-    verb::{self, Surroundings},
+    verb::{self, Surroundings, nspawn_lifecycle},
 };
 
 /// The node agent of AKS Flex nodes.
@@ -124,7 +124,11 @@ impl Command {
                 Ok(Exit::Done)
             }
             Self::RecoverAgentUpgrade { .. } => Err(NOT_YET),
-            Self::NspawnLifecycle { .. } => Err(NOT_YET),
+            Self::NspawnLifecycle { phase, machine } => match phase {
+                Phase::PreStart => nspawn_lifecycle::pre_start(here, machine).await,
+                Phase::PostStart => nspawn_lifecycle::post_start(here).await,
+                Phase::Reconcile => nspawn_lifecycle::reconcile(here, machine).await,
+            },
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use crate::{bootstrap, config};
+use crate::{apply, bootstrap, config, fetch, observe, plan};
 
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +50,21 @@ pub enum Failure {
         #[source]
         source: std::io::Error,
     },
+    /// The host can't be looked at.
+    #[error(transparent)]
+    Observe(#[from] observe::Error),
+    /// No goal can be made of the settings.
+    #[error("the configuration can't be started with")]
+    Goal(#[from] plan::Unfit),
+    /// A step of a plan.
+    #[error(transparent)]
+    Apply(#[from] apply::Failed),
+    /// TLS can't be set up.
+    #[error("no connection can be made")]
+    Tls(#[source] fetch::Error),
+    /// A tool of the host.
+    #[error("a tool of the host failed")]
+    Tool(#[source] hostexec::ToolError),
     /// The host's machined doesn't answer.
     #[error("the host's machinectl does not answer")]
     Machined(#[source] hostexec::ToolError),
@@ -68,10 +83,16 @@ impl Failure {
     #[must_use]
     pub fn exit(&self) -> Exit {
         let may_pass = match self {
-            Self::Usage(_) | Self::Unfit(_) => false,
+            Self::Usage(_) | Self::Unfit(_) | Self::Goal(_) => false,
             Self::Config(error) => error.may_pass(),
             Self::Bootstrap(error) => error.may_pass(),
-            Self::Host { .. } | Self::Machined(_) | Self::NotYet { .. } => true,
+            Self::Apply(failed) => !failed.is_final(),
+            Self::Observe(_)
+            | Self::Tls(_)
+            | Self::Tool(_)
+            | Self::Host { .. }
+            | Self::Machined(_)
+            | Self::NotYet { .. } => true,
         };
         if may_pass { Exit::Failed } else { Exit::Never }
     }

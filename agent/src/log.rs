@@ -78,6 +78,12 @@ impl Log {
         }))
     }
 
+    /// A log that no record reaches.
+    #[cfg(test)]
+    pub(crate) fn silent() -> Self {
+        Self::new(None, false)
+    }
+
     /// Sets how much is logged from now on.
     pub fn set_level(&self, level: LogLevel) {
         let level = match level {

@@ -111,3 +111,152 @@ fn exposed(found: &std::fs::Metadata) -> bool {
 fn failed(what: &'static str) -> impl Fn(io::Error) -> Error {
     move |source| Error::Host { what, source }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, os::unix::fs::PermissionsExt, path::Path};
+
+    use super::*;
+    use crate::{
+        log::Log,
+        model::{Mode, chain},
+    };
+
+    const GOOD: &str = r#"
+# The token may be used once.
+AKS_FLEX_NODE_CONFIG_OVERRIDES='{
+  "azure": {
+    "bootstrapToken": {"token": "abcdef.0123456789abcdef"},
+    "targetCluster": {"resourceId": "/subscriptions/00000000-0000-0000-0000-000000000001/resourceGroups/rg/providers/Microsoft.ContainerService/managedClusters/c1"}
+  },
+  "node": {"kubelet": {"clusterFQDN": "c1:6443", "caCertData": "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCg=="}},
+  "components": {"kubernetes": "1.34.0"}
+}'
+"#;
+
+    fn here(inputs: &str, mode: u32) -> (tempfile::TempDir, Surroundings) {
+        let dir = tempfile::tempdir().unwrap();
+        let host = Host::rooted(dir.path());
+        host.write(&INPUTS, inputs.as_bytes(), mode).unwrap();
+        host.write(&HostPath::fixed("/etc/hostname"), b"Edge-7\n", 0o644)
+            .unwrap();
+        (
+            dir,
+            Surroundings {
+                mode: Mode::Container,
+                host,
+                log: Log::silent(),
+            },
+        )
+    }
+
+    fn mode(path: &Path) -> u32 {
+        fs::metadata(path).unwrap().permissions().mode() & 0o7777
+    }
+
+    #[test]
+    fn the_inputs_become_a_configuration_for_root_alone() {
+        let (dir, here) = here(GOOD, 0o600);
+        let made = configure(&here, []).unwrap();
+        assert_eq!(made.node_name().as_str(), "edge-7");
+        let path = dir.path().join("etc/aks-flex-node/config.json");
+        assert_eq!((mode(&path), mode(path.parent().unwrap())), (0o600, 0o755));
+        let first = fs::read(&path).unwrap();
+        // What an earlier run left half-done or changed is made good, and a run that changes nothing writes nothing.
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+        here.host.write(&config::PATH, b"{", 0o644).unwrap();
+        configure(&here, []).unwrap();
+        assert_eq!((fs::read(&path).unwrap(), mode(&path)), (first, 0o600));
+        let inode = fs::metadata(&path).unwrap().ino();
+        configure(&here, []).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().ino(), inode);
+    }
+
+    #[test]
+    fn options_and_a_base_file_count() {
+        let base = "AKS_FLEX_NODE_BASE_CONFIG_FILE=/etc/base.json\n";
+        let (_dir, here) = here(&format!("{GOOD}{base}"), 0o600);
+        let path = HostPath::fixed("/etc/base.json");
+        here.host
+            .write(&path, br#"{"agent": {"nodeName": "base", "logLevel": "debug"}}"#, 0o600)
+            .unwrap();
+        let made = configure(&here, [(Key::AgentPoolName, "pool".to_owned())]).unwrap();
+        assert_eq!((made.node_name().as_str(), made.pool()), ("base", "pool"));
+        here.host.write(&path, b"{}", 0o644).unwrap();
+        let failure = configure(&here, []).unwrap_err();
+        assert_eq!(failure.exit(), Exit::Never);
+        assert!(chain(&failure).contains("AKS_FLEX_NODE_BASE_CONFIG_FILE names a file that others than root can read"));
+        here.host.remove(&path).unwrap();
+        let failure = configure(&here, []).unwrap_err();
+        assert_eq!(failure.exit(), Exit::Never);
+        assert!(chain(&failure).contains("AKS_FLEX_NODE_BASE_CONFIG_FILE names a file that the host does not have"));
+    }
+
+    #[test]
+    fn inputs_that_cannot_work_are_final_and_write_nothing() {
+        for (inputs, mode, text) in [
+            (GOOD, 0o644, "can be read or changed by others than root"),
+            (
+                "AKS_FLEX_NODE_X=canary\n",
+                0o600,
+                "AKS_FLEX_NODE_X is no variable of the agent",
+            ),
+            (
+                "AKS_FLEX_NODE_AUTH='canary\n",
+                0o600,
+                "line 1 has a quote that is not closed",
+            ),
+            (
+                "AKS_FLEX_NODE_AUTH=canary\n",
+                0o600,
+                "AKS_FLEX_NODE_AUTH is no way to authenticate",
+            ),
+            (
+                "AKS_FLEX_NODE_CONFIG_OVERRIDES={\"azure\":{\"bootstrapToken\":{\"token\":\"canary\"}}}\n",
+                0o600,
+                "azure.bootstrapToken.token is not a bootstrap token",
+            ),
+            (&GOOD.replace("1.34.0", ""), 0o600, "components.kubernetes is missing"),
+            (
+                &GOOD.replace("\"node\"", "\"networking\": {\"localDNS\": {}}, \"node\""),
+                0o600,
+                "networking.localDNS asks for what is not part of this release yet",
+            ),
+        ] {
+            let (_dir, here) = here(inputs, mode);
+            let failure = configure(&here, []).unwrap_err();
+            let message = chain(&failure);
+            assert_eq!(failure.exit(), Exit::Never, "{message}");
+            assert!(message.contains(text) && !message.contains("canary"), "{message}");
+            assert!(!here.host.exists(&config::PATH).unwrap(), "{message}");
+            assert!(here.host.exists(&INPUTS).unwrap());
+        }
+    }
+
+    #[test]
+    fn no_inputs_are_final_and_a_host_without_a_name_is_not() {
+        let (_dir, here) = here(GOOD, 0o600);
+        here.host
+            .write(&HostPath::fixed("/etc/hostname"), b"localhost\n", 0o644)
+            .unwrap();
+        let failure = configure(&here, []).unwrap_err();
+        assert_eq!(failure.exit(), Exit::Failed, "{}", chain(&failure));
+        here.host.remove(&INPUTS).unwrap();
+        let failure = configure(&here, []).unwrap_err();
+        assert_eq!(failure.exit(), Exit::Never);
+        assert!(chain(&failure).starts_with("there is no /etc/aks-flex-node/bootstrap.env: write it"));
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_written_fails_the_try_and_leaves_the_old_file_whole() {
+        let (dir, here) = here(GOOD, 0o600);
+        // A folder in the file's place can be had without a disk of its own: the replacement fails as on a full one.
+        let path = dir.path().join("etc/aks-flex-node/config.json");
+        fs::create_dir_all(path.join("kept")).unwrap();
+        let failure = configure(&here, []).unwrap_err();
+        assert_eq!(failure.exit(), Exit::Failed, "{}", chain(&failure));
+        assert!(path.join("kept").is_dir() && here.host.exists(&INPUTS).unwrap());
+        let names = fs::read_dir(path.parent().unwrap()).unwrap();
+        assert_eq!(names.count(), 2, "no temporary file is left");
+    }
+}

@@ -1,6 +1,7 @@
 //! A few lines of composition a command.
 
 mod bootstrap;
+pub mod nspawn_lifecycle;
 mod start;
 mod version;
 

@@ -1,9 +1,15 @@
 //! `start`: joins the host to its cluster.
 
+use units::AgentUnit;
+
 use super::Surroundings;
 use crate::{
+    apply::{self, Context},
     config::Settings,
     exit::{Exit, Failure},
+    model::{MachineName, Mode},
+    observe,
+    plan::{self, Goal},
 };
 
 /// Joins the host, as the configuration says.
@@ -16,10 +22,24 @@ pub async fn start(here: &Surroundings, path: &str) -> Result<Exit, Failure> {
     join(here, &settings).await
 }
 
-pub(super) async fn join(_here: &Surroundings, settings: &Settings) -> Result<Exit, Failure> {
+/// Makes the plan of a first start true.
+pub(super) async fn join(here: &Surroundings, settings: &Settings) -> Result<Exit, Failure> {
     settings.startable().map_err(Failure::Unfit)?;
-    Err(Failure::NotYet {
-        command: "start",
-        instead: "none",
-    })
+    if here.mode == Mode::Binary {
+        return Err(Failure::NotYet {
+            command: "start",
+            instead: "the agent starts a node from its image alone, through its bootstrap unit",
+        });
+    }
+    let facts = observe::facts(&here.host)?;
+    let goal = Goal::of(settings, &facts, MachineName::FIRST)?;
+    let context = Context::new(here.host.clone()).map_err(Failure::Tls)?;
+    apply::run(&plan::start(&goal, &AgentUnit::default()), &context).await?;
+    println!(
+        "\nThe node {} has joined, and its agent is running.\n\
+         Status: systemctl status {unit}\nLogs:   journalctl -u {unit}\nStop:   systemctl stop {unit}",
+        settings.node_name(),
+        unit = units::name::AGENT,
+    );
+    Ok(Exit::Done)
 }

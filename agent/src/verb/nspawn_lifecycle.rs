@@ -26,7 +26,7 @@ pub async fn pre_start(here: &Surroundings, machine: MachineName) -> Result<Exit
     let facts = observe::facts(&here.host)?;
     let goal = Goal::of(&settings, &facts, machine)?;
     let context = Context::new(here.host.clone()).map_err(Failure::Tls)?;
-    apply::run(&plan::lifecycle(&goal), &context).await?;
+    apply::run(&plan::lifecycle(&goal)?, &context).await?;
     Ok(Exit::Done)
 }
 

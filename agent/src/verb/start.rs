@@ -34,7 +34,7 @@ pub(super) async fn join(here: &Surroundings, settings: &Settings) -> Result<Exi
     let facts = observe::facts(&here.host)?;
     let goal = Goal::of(settings, &facts, MachineName::FIRST)?;
     let context = Context::new(here.host.clone()).map_err(Failure::Tls)?;
-    apply::run(&plan::start(&goal, &AgentUnit::default()), &context).await?;
+    apply::run(&plan::start(&goal, &AgentUnit::default())?, &context).await?;
     println!(
         "\nThe node {} has joined, and its agent is running.\n\
          Status: systemctl status {unit}\nLogs:   journalctl -u {unit}\nStop:   systemctl stop {unit}",

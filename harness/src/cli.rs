@@ -7,11 +7,13 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
 
+use crate::bed::{self, Bed};
 use crate::cache::Cache;
-use crate::cloud::{Cloud, approver};
+use crate::check::{self, Selection};
+use crate::cloud::approver;
 use crate::deps;
-use crate::net::Net;
-use crate::run::Run;
+use crate::host::Host;
+use crate::host::supervisor::{self, Inner};
 
 /// The test bed of aks-flex-node: hosts that play Azure Container Linux, a registry and a real cluster.
 #[derive(Parser)]
@@ -45,12 +47,15 @@ enum Verb {
     Test(Check),
     /// Decides on agents' certificates in a bed's cluster: a server of the bed, not for people.
     #[command(hide = true)]
-    CsrApprover(Bed),
+    CsrApprover(Name),
+    /// What this program asks itself to do, in namespaces of its own.
+    #[command(hide = true, subcommand)]
+    Inner(Inner),
 }
 
 /// Which bed is meant.
 #[derive(Args, Clone)]
-pub(crate) struct Bed {
+pub(crate) struct Name {
     /// The bed's name; several stand side by side.
     #[arg(long, default_value = "bed")]
     pub(crate) run: String,
@@ -59,7 +64,7 @@ pub(crate) struct Bed {
 #[derive(Args)]
 pub(crate) struct Up {
     #[command(flatten)]
-    pub(crate) bed: Bed,
+    pub(crate) bed: Name,
     /// An agent image (OCI layout) to use instead of building one.
     #[arg(long)]
     pub(crate) image: Option<PathBuf>,
@@ -98,7 +103,7 @@ pub(crate) struct Check {
 #[derive(Args)]
 pub(crate) struct Down {
     #[command(flatten)]
-    pub(crate) bed: Bed,
+    pub(crate) bed: Name,
     /// Remove every bed, whoever made it.
     #[arg(long)]
     pub(crate) all: bool,
@@ -107,7 +112,7 @@ pub(crate) struct Down {
 #[derive(Args)]
 pub(crate) struct Exec {
     #[command(flatten)]
-    pub(crate) bed: Bed,
+    pub(crate) bed: Name,
     /// The host's name.
     pub(crate) host: String,
     /// The command and its arguments.
@@ -118,7 +123,7 @@ pub(crate) struct Exec {
 #[derive(Args)]
 pub(crate) struct Kubectl {
     #[command(flatten)]
-    pub(crate) bed: Bed,
+    pub(crate) bed: Name,
     /// kubectl's arguments.
     #[arg(last = true, required = true)]
     pub(crate) args: Vec<OsString>,
@@ -127,7 +132,7 @@ pub(crate) struct Kubectl {
 #[derive(Args)]
 pub(crate) struct Logs {
     #[command(flatten)]
-    pub(crate) bed: Bed,
+    pub(crate) bed: Name,
     /// A host, or a server of the cloud; without it, what there is.
     pub(crate) of: Option<String>,
     /// More arguments for journalctl.
@@ -163,25 +168,55 @@ pub(crate) struct Bench {
 /// # Errors
 /// What the verb met.
 pub(crate) fn run(cli: Cli) -> Result<ExitCode> {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()?;
-    runtime.block_on(verb(cli.verb))
+    if let Verb::Inner(inner) = cli.verb {
+        supervisor::inner(inner)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    // One thread: what takes time here is other programs.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let ended = tokio::task::LocalSet::new().block_on(&runtime, verb(cli.verb));
+    // A lost child or a blocked lock must not hold us.
+    runtime.shutdown_background();
+    ended
 }
 
 async fn verb(verb: Verb) -> Result<ExitCode> {
-    match verb {
-        Verb::Deps => deps::ensure().await?,
-        Verb::CsrApprover(bed) => {
-            let run = Run::open(&Cache::open()?, &bed.run)?;
-            let net = Net::of(&run);
-            approver::serve(&Cloud::of(&run, &net)?.cluster).await?;
+    let good = match verb {
+        Verb::Deps => deps::ensure().await.map(|()| true)?,
+        Verb::Check(options) => {
+            let selection = Selection::of(&options.names, &options.group)?;
+            if options.list {
+                check::list(&selection);
+                return Ok(ExitCode::SUCCESS);
+            }
+            deps::ensure().await?;
+            check::run(selection, &options).await?
         }
-        Verb::Up(_) | Verb::Check(_) | Verb::Down(_) | Verb::Exec(_) | Verb::Kubectl(_) | Verb::Logs(_) => {
+        Verb::CsrApprover(bed) => {
+            let bed = Bed::open(&Cache::open()?, &bed.run)?;
+            approver::serve(&bed.cloud()?.cluster).await.map(|()| true)?
+        }
+        Verb::Down(options) => bed::down(&Cache::open()?, &options.bed.run, options.all)
+            .await
+            .map(|()| true)?,
+        Verb::Exec(options) => {
+            let bed = Bed::open(&Cache::open()?, &options.bed.run)?;
+            let code = Host::open(&bed.run, &options.host)?
+                .command(&options.command)?
+                .show()
+                .await?;
+            return Ok(exit(code));
+        }
+        Verb::Up(_) | Verb::Kubectl(_) | Verb::Logs(_) | Verb::Image(_) | Verb::Bench(_) | Verb::Test(_) => {
             anyhow::bail!("not built yet")
         }
-        Verb::Image(_) | Verb::Bench(_) | Verb::Test(_) => anyhow::bail!("not built yet"),
-    }
-    Ok(ExitCode::SUCCESS)
+        Verb::Inner(_) => unreachable!("done before the runtime"),
+    };
+    Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// A program's exit code as ours; a signal's end is a failure.
+fn exit(code: Option<i32>) -> ExitCode {
+    code.and_then(|code| u8::try_from(code).ok())
+        .map_or(ExitCode::FAILURE, ExitCode::from)
 }

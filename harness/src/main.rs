@@ -7,6 +7,7 @@
 
 mod agent_image;
 mod base;
+mod bed;
 mod ca;
 mod cache;
 mod check;

@@ -1,1 +1,91 @@
-//! Checks: named, independent of one another, each with its time limit.
+//! Checks: named, independent of one another and of their order, each with its time limit.
+//!
+//! A check is an async function over a `Context`, which makes hosts for it, remembers them for the artifacts of a failure, and takes them down.
+
+mod context;
+mod host;
+mod report;
+mod runner;
+
+use std::pin::Pin;
+use std::rc::Rc;
+use std::time::Duration;
+
+use anyhow::Result;
+
+pub(crate) use context::Context;
+pub(crate) use runner::{Selection, list, run};
+
+/// What a check needs before it starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Needs {
+    /// Hosts and their network.
+    Hosts,
+    /// All of it: registry, cluster, and the agent's image.
+    #[expect(dead_code, reason = "for the checks that join")]
+    Cloud,
+}
+
+type Body = fn(Rc<Context>) -> Pin<Box<dyn Future<Output = Result<()>>>>;
+
+/// A check.
+pub(crate) struct Check {
+    /// `group.name`.
+    pub(crate) name: &'static str,
+    pub(crate) needs: Needs,
+    /// How long it may take on a busy machine, short depth.
+    pub(crate) limit: Duration,
+    body: Body,
+}
+
+impl Check {
+    /// What stands before the first dot of the name.
+    pub(crate) fn group(&self) -> &'static str {
+        self.name.split_once('.').map_or(self.name, |(group, _)| group)
+    }
+}
+
+/// A row of the list of checks: name, needs, limit in seconds, function.
+macro_rules! check {
+    ($name:literal, $needs:ident, $seconds:literal, $function:path) => {
+        $crate::check::Check {
+            name: $name,
+            needs: $crate::check::Needs::$needs,
+            limit: std::time::Duration::from_secs($seconds),
+            body: |context| Box::pin(async move { $function(&context).await }),
+        }
+    };
+}
+use check;
+
+/// Every check there is, in the order in which they are started.
+pub(crate) fn all() -> Vec<Check> {
+    [host::CHECKS].into_iter().flatten().collect()
+}
+
+/// Says that a check can't show its point here, and why.
+#[derive(Debug)]
+pub(crate) struct Skip(pub(crate) String);
+
+impl std::fmt::Display for Skip {
+    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        to.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Skip {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_have_a_group() {
+        let mut names: Vec<_> = all().iter().map(|check| check.name).collect();
+        assert!(names.iter().all(|name| name.contains('.')));
+        let before = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), before);
+    }
+}

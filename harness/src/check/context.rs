@@ -1,0 +1,166 @@
+//! What a check has in hand: the bed, its depth, and hosts of its own.
+
+use std::cell::RefCell;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use anyhow::Result;
+
+use crate::bed::Bed;
+use crate::cache;
+use crate::host::{Host, Options};
+
+/// How deep a check looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Depth {
+    Short,
+    /// As documented.
+    Full,
+}
+
+/// A check's surroundings.
+pub(crate) struct Context {
+    pub(crate) bed: Bed,
+    pub(crate) depth: Depth,
+    /// How often what is repeated is repeated, if the command line says so.
+    pub(crate) times: Option<u32>,
+    /// The seed of what is drawn by chance.
+    pub(crate) seed: u64,
+    hosts: RefCell<Vec<Host>>,
+}
+
+/// Hosts are numbered through the process, so that no two have the same name or node.
+static NUMBER: AtomicU32 = AtomicU32::new(1);
+
+impl Context {
+    pub(crate) fn new(bed: Bed, depth: Depth, times: Option<u32>, seed: u64) -> Self {
+        Self {
+            bed,
+            depth,
+            times,
+            seed,
+            hosts: RefCell::new(Vec::new()),
+        }
+    }
+
+    /// A name for a host that no other host of the bed has.
+    pub(crate) fn name(&self) -> String {
+        format!("h{}", NUMBER.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// A new host, off.
+    ///
+    /// # Errors
+    /// As `Host::create`.
+    pub(crate) async fn create(&self, name: &str, options: Options) -> Result<Host> {
+        let host = Host::create(&self.bed.run, name, options).await?;
+        self.hosts.borrow_mut().push(host.clone());
+        Ok(host)
+    }
+
+    /// A new host of a fresh name, booted.
+    ///
+    /// # Errors
+    /// As `Host::create`, `start` and `wait_booted`.
+    pub(crate) async fn host(&self, options: Options) -> Result<Host> {
+        let host = self.create(&self.name(), options).await?;
+        host.start().await?;
+        host.wait_booted().await?;
+        Ok(host)
+    }
+
+    /// The check's hosts so far.
+    pub(crate) fn hosts(&self) -> Vec<Host> {
+        self.hosts.borrow().clone()
+    }
+
+    /// Keeps what explains a failure: of each host its console, journal, `/etc` diff and containers; of the cloud its servers' logs.
+    ///
+    /// # Errors
+    /// The folder can't be written; what can't be had of a host is said in its file.
+    pub(crate) async fn keep(&self, to: &Path) -> Result<()> {
+        cache::private_dir(to)?;
+        for host in self.hosts() {
+            let dir = to.join(host.name());
+            cache::private_dir(&dir)?;
+            let _ = fs::copy(host.console(), dir.join("console"));
+            for (file, line) in LOOKS {
+                let said = if *file == "etc-diff" {
+                    host.changed().await
+                } else {
+                    host.peek(line).await
+                };
+                fs::write(dir.join(file), said.unwrap_or_else(|error| format!("{error:#}\n")))?;
+            }
+            for log in ["supervisor.log", "ignition/files.log"] {
+                let _ = fs::copy(host.folder().join(log), dir.join(log.replace('/', "-")));
+            }
+        }
+        for entry in fs::read_dir(self.bed.run.dir.join("logs"))? {
+            let entry = entry?;
+            let _ = fs::copy(entry.path(), to.join(entry.file_name()));
+        }
+        Ok(())
+    }
+
+    /// Takes the check's hosts down.
+    ///
+    /// # Errors
+    /// One of them can't be removed.
+    pub(crate) async fn clear(&self) -> Result<()> {
+        for host in self.hosts() {
+            if host.folder().exists() {
+                host.down().await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Where the artifacts of that check go.
+    pub(crate) fn artifacts(&self, check: &str) -> PathBuf {
+        self.bed.run.cache.path("artifacts").join(&self.bed.run.id).join(check)
+    }
+}
+
+/// What is looked at in a host after a failure: a file, and the command that fills it.
+const LOOKS: &[(&str, &[&str])] = &[
+    (
+        "journal",
+        &[
+            "journalctl",
+            "--directory=/var/log/journal",
+            "--no-pager",
+            "--merge",
+            "--output=short-precise",
+        ],
+    ),
+    ("etc-diff", &[]),
+    (
+        "units",
+        &["systemctl", "--no-pager", "--failed", "--full", "list-units"],
+    ),
+    ("jobs", &["systemctl", "--no-pager", "list-jobs"]),
+    (
+        "ctr-containers",
+        &["ctr", "--namespace", "aks-flex-node", "containers", "list"],
+    ),
+    ("ctr-tasks", &["ctr", "--namespace", "aks-flex-node", "tasks", "list"]),
+    (
+        "ctr-snapshots",
+        &["ctr", "--namespace", "aks-flex-node", "snapshots", "list"],
+    ),
+    ("ctr-images", &["ctr", "--namespace", "aks-flex-node", "images", "list"]),
+    ("machines", &["machinectl", "--no-pager", "--all", "list"]),
+    (
+        "etc-aks-flex-node",
+        &[
+            "ls",
+            "-la",
+            "/etc/aks-flex-node",
+            "/etc/systemd/system",
+            "/var/lib/machines",
+        ],
+    ),
+    ("network", &["ip", "address"]),
+];

@@ -1,0 +1,212 @@
+//! Runs checks side by side, each within its limit, and reports.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, anyhow, bail};
+use tokio::task::JoinSet;
+
+use super::context::Depth;
+use super::report::{Ended, LIMITS, Report, Row};
+use super::{Check, Context, Needs, Skip, all};
+use crate::base::Base;
+use crate::bed::Bed;
+use crate::cache::Cache;
+use crate::cli;
+use crate::progress::{self, step};
+use crate::run::Life;
+
+/// How much longer a check may take at full depth.
+const FULL: u32 = 10;
+
+/// How long what explains a failure may take to collect.
+const KEEP: Duration = Duration::from_secs(120);
+
+/// Which checks are wanted.
+pub(crate) struct Selection {
+    checks: Vec<Check>,
+}
+
+impl Selection {
+    /// Those named and those of the groups; all, if neither is given.
+    ///
+    /// # Errors
+    /// A name or group that no check has.
+    pub(crate) fn of(names: &[String], groups: &[String]) -> Result<Self> {
+        let known = all();
+        for name in names {
+            if !known.iter().any(|check| check.name == name) {
+                bail!("there is no check {name}: `cargo harness check --list` names them");
+            }
+        }
+        for group in groups {
+            if !known.iter().any(|check| check.group() == group) {
+                bail!("there is no group {group}: `cargo harness check --list` names the checks");
+            }
+        }
+        let wanted = |check: &Check| {
+            (names.is_empty() && groups.is_empty())
+                || names.iter().any(|name| name == check.name)
+                || groups.iter().any(|group| group == check.group())
+        };
+        Ok(Self {
+            checks: known.into_iter().filter(wanted).collect(),
+        })
+    }
+}
+
+/// Prints the names of the checks.
+pub(crate) fn list(selection: &Selection) {
+    for check in &selection.checks {
+        println!("{}", check.name);
+    }
+}
+
+/// Runs the selected checks on a bed of their own and prints the table. True if none failed.
+///
+/// # Errors
+/// The bed can't be made or not taken down, or the report can't be written. A failed check is no error.
+pub(crate) async fn run(selection: Selection, options: &cli::Check) -> Result<bool> {
+    let cache = Cache::open()?;
+    // Once, before the clocks of the checks run.
+    Base::of(&cache).await?;
+    let bed = Bed::make(&cache, &format!("check-{}", std::process::id()), Life::Ours).await?;
+    let checked = tokio::select! {
+        report = checked(&bed, selection, options) => report,
+        signal = interrupted() => Err(signal),
+    };
+    // However it went: nothing stays but the artifacts.
+    let down = step("take the bed down", bed.down()).await;
+    let report = checked?;
+    if let Some(path) = &options.report {
+        report.write(path)?;
+    }
+    println!("{}", report.table());
+    down?;
+    Ok(report.good())
+}
+
+/// Waits until somebody wants us to end.
+pub(crate) async fn interrupted() -> anyhow::Error {
+    use tokio::signal::unix::{SignalKind, signal};
+    let (Ok(mut terminate), Ok(mut hangup)) = (signal(SignalKind::terminate()), signal(SignalKind::hangup())) else {
+        return anyhow!("signals can't be caught");
+    };
+    tokio::select! {
+        _ = tokio::signal::ctrl_c() => {}
+        _ = terminate.recv() => {}
+        _ = hangup.recv() => {}
+    }
+    anyhow!("interrupted")
+}
+
+async fn checked(bed: &Bed, selection: Selection, options: &cli::Check) -> Result<Report> {
+    let seed = options.seed.unwrap_or_else(|| u64::from(std::process::id()));
+    progress::note(&format!(
+        "{} checks, {} side by side, seed {seed}",
+        selection.checks.len(),
+        options.jobs
+    ));
+    if selection.checks.iter().any(|check| check.needs == Needs::Cloud) {
+        bail!("no cloud yet");
+    }
+    let depth = if options.full { Depth::Full } else { Depth::Short };
+    let order: Vec<&str> = selection.checks.iter().map(|check| check.name).collect();
+    let mut waiting: VecDeque<Check> = selection.checks.into();
+    let mut running = JoinSet::new();
+    let mut report = Report {
+        checks: Vec::new(),
+        limits: LIMITS,
+    };
+    loop {
+        while running.len() < options.jobs.max(1)
+            && let Some(check) = waiting.pop_front()
+        {
+            let context = Context::new(bed.clone(), depth, options.n, seed);
+            running.spawn_local(one(check, Rc::new(context)));
+        }
+        let Some(row) = running.join_next().await else { break };
+        report.checks.push(row?);
+    }
+    report
+        .checks
+        .sort_by_key(|row| order.iter().position(|name| *name == row.name));
+    Ok(report)
+}
+
+/// One check from its first host to its last.
+async fn one(check: Check, context: Rc<Context>) -> Row {
+    let start = Instant::now();
+    progress::note(&format!("{} …", check.name));
+    let limit = check.limit * if context.depth == Depth::Full { FULL } else { 1 };
+    // A task of its own: a panic in it is its failure, not ours.
+    let mut body = tokio::task::spawn_local((check.body)(context.clone()));
+    let ended = match tokio::time::timeout(limit, &mut body).await {
+        Ok(Ok(ended)) => ended,
+        Ok(Err(panic)) => Err(anyhow!("{panic}")),
+        Err(_) => {
+            body.abort();
+            Err(anyhow!("not done within its limit of {} s", limit.as_secs()))
+        }
+    };
+    let seconds = start.elapsed().as_secs_f64();
+    let (result, mut message) = match &ended {
+        Ok(()) => (Ended::Pass, String::new()),
+        Err(error) if error.is::<Skip>() => (Ended::Skip, error.to_string()),
+        Err(error) => (Ended::Fail, format!("{error:#}")),
+    };
+    let mut artifacts = None;
+    if result == Ended::Fail {
+        let dir = context.artifacts(check.name);
+        match tokio::time::timeout(KEEP, context.keep(&dir)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => message.push_str(&format!("; the artifacts are not whole: {error:#}")),
+            Err(_) => message.push_str("; the artifacts are not whole: they took too long"),
+        }
+        artifacts = Some(dir);
+    }
+    let host = context
+        .hosts()
+        .iter()
+        .map(|host| host.name().to_owned())
+        .collect::<Vec<_>>()
+        .join(" ");
+    let result = match context.clear().await {
+        Ok(()) => result,
+        Err(error) => {
+            message.push_str(&format!("; its hosts can't be removed: {error:#}"));
+            Ended::Fail
+        }
+    };
+    progress::note(&format!(
+        "{} {} {seconds:.1} s {message}",
+        check.name,
+        format!("{result:?}").to_lowercase()
+    ));
+    Row {
+        name: check.name.to_owned(),
+        result,
+        seconds,
+        host,
+        message,
+        artifacts,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_or_group_that_is_not_there_is_an_error_and_nothing_means_all() {
+        assert!(Selection::of(&["no.such".into()], &[]).is_err());
+        assert!(Selection::of(&[], &["nosuch".into()]).is_err());
+        assert_eq!(Selection::of(&[], &[]).unwrap().checks.len(), all().len());
+        let some = Selection::of(&["host.life".into()], &[]).unwrap();
+        assert_eq!(
+            some.checks.iter().map(|check| check.name).collect::<Vec<_>>(),
+            ["host.life"]
+        );
+    }
+}

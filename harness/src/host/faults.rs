@@ -1,0 +1,162 @@
+//! Faults of one host's network; the other hosts and the cloud don't notice.
+
+use anyhow::Result;
+
+use super::Host;
+
+/// How a host's cable is cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cut {
+    /// The cable is out: carrier lost, addresses go.
+    Link,
+    /// The switch eats every frame: carrier stays.
+    Drop,
+    /// Everything the host sends to the cloud is answered by a reset.
+    Reset,
+}
+
+/// What becomes of packets to something that is blocked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// Refused at once, as if nothing listened.
+    Reset,
+    /// Never answered.
+    Silence,
+}
+
+impl Host {
+    fn port(&self) -> String {
+        format!("vb-{}", self.plan.name)
+    }
+
+    /// Cuts the host's cable.
+    ///
+    /// # Errors
+    /// The host is off: its cable is not there.
+    pub(crate) async fn cut(&self, how: Cut) -> Result<()> {
+        match how {
+            Cut::Link => self.net.ip(&format!("link set {} down", self.port())).await,
+            Cut::Drop => self.bridge_state("0").await,
+            Cut::Reset => self.refuse("cut", "", Refusal::Reset).await,
+        }
+    }
+
+    /// Mends whatever `cut`, `block` and `slow` did.
+    ///
+    /// # Errors
+    /// The host is off.
+    pub(crate) async fn heal(&self) -> Result<()> {
+        self.net.ip(&format!("link set {} up", self.port())).await?;
+        self.bridge_state("3").await?;
+        self.forget_faults().await;
+        let _ = self
+            .net
+            .command("tc")
+            .args(["qdisc", "del", "dev", &self.port(), "root"])
+            .run()
+            .await;
+        Ok(())
+    }
+
+    /// Makes one server of the cloud unreachable for this host alone: `10.88.N.1:5000`. Connections that stand are hit too.
+    ///
+    /// # Errors
+    /// nft refuses; the address has no port.
+    pub(crate) async fn block(&self, server: &str, how: Refusal) -> Result<()> {
+        let (address, port) = server
+            .rsplit_once(':')
+            .ok_or_else(|| anyhow::anyhow!("{server} has no port"))?;
+        self.refuse(
+            &format!("port{port}"),
+            &format!("ip daddr {address} tcp dport {port}"),
+            how,
+        )
+        .await
+    }
+
+    /// Takes a block away.
+    ///
+    /// # Errors
+    /// There is none.
+    pub(crate) async fn unblock(&self, server: &str) -> Result<()> {
+        let (_, port) = server
+            .rsplit_once(':')
+            .ok_or_else(|| anyhow::anyhow!("{server} has no port"))?;
+        let table = self.table(&format!("port{port}"));
+        self.net
+            .command("nft")
+            .args(["delete", "table", "inet", &table])
+            .run()
+            .await
+    }
+
+    /// Slows what goes to the host: `200kbit`.
+    ///
+    /// # Errors
+    /// tc refuses.
+    pub(crate) async fn slow(&self, rate: &str) -> Result<()> {
+        let shaped = [
+            "qdisc",
+            "replace",
+            "dev",
+            &self.port(),
+            "root",
+            "tbf",
+            "rate",
+            rate,
+            "burst",
+            "16kb",
+            "latency",
+            "400ms",
+        ];
+        self.net.command("tc").args(shaped).run().await
+    }
+
+    async fn bridge_state(&self, state: &str) -> Result<()> {
+        self.net
+            .command("bridge")
+            .args(["link", "set", "dev", &self.port(), "state", state])
+            .run()
+            .await
+    }
+
+    fn table(&self, what: &str) -> String {
+        format!("{}_{what}", self.plan.name)
+    }
+
+    async fn refuse(&self, what: &str, packets: &str, how: Refusal) -> Result<()> {
+        let from = format!("ip saddr {} {packets}", self.plan.address);
+        let reset = match how {
+            Refusal::Reset => format!("{from} meta l4proto tcp reject with tcp reset"),
+            Refusal::Silence => String::new(),
+        };
+        let table = self.table(what);
+        let chain = format!("type filter hook input priority 0\n{reset}\n{from} drop\n");
+        let rules = format!("table inet {table} {{\nchain c {{\n{chain}}}\n}}\n");
+        self.net.command("nft").args(["-f", "-"]).stdin(rules).run().await
+    }
+
+    /// Removes this host's tables from the cloud's packet filter.
+    pub(super) async fn forget_faults(&self) {
+        let tables = self
+            .net
+            .command("nft")
+            .args(["list", "tables"])
+            .read()
+            .await
+            .unwrap_or_default();
+        let own = format!("{}_", self.plan.name);
+        for table in tables
+            .lines()
+            .filter_map(|line| line.strip_prefix("table inet "))
+            .filter(|table| table.starts_with(&own))
+        {
+            let _ = self
+                .net
+                .command("nft")
+                .args(["delete", "table", "inet", table])
+                .run()
+                .await;
+        }
+    }
+}

@@ -49,7 +49,7 @@ pub(super) async fn install(context: &Context, wanted: &Download) -> Result<(), 
 
 /// A file without a name on the machines' disk: gone when the agent is, whatever ends it.
 fn spool(host: &Host) -> io::Result<File> {
-    let dir = host.open_dir(&HostPath::fixed("/var/lib/machines"))?;
+    let dir = host.open_dir(&file::MACHINES)?;
     tempfile::tempfile_in(dir.path())
 }
 

@@ -2,7 +2,7 @@
 
 use std::{any::Any, io};
 
-use hostexec::ToolError;
+use hostexec::{Host, HostPath, ToolError};
 
 use crate::{
     containerd::{self, PullError},
@@ -80,6 +80,17 @@ pub enum Error {
     /// It is the image of something else.
     #[error("bootstrap.ociImage: the image holds no operating system (no /usr, or no os-release): name another one")]
     NoSystem,
+    /// The disk the machines lie on is full.
+    #[error("no space is left on the disk of {folder}: {free} MiB are free there, and this step did not fit")]
+    Full {
+        /// The folder.
+        folder: String,
+        /// Free for root, in MiB.
+        free: u64,
+        /// What ran into it.
+        #[source]
+        source: Box<Error>,
+    },
     /// The machines' folders.
     #[error(transparent)]
     Look(observe::Error),
@@ -132,6 +143,31 @@ impl Error {
         Self::Panic(text)
     }
 
+    /// The same fault, with how much is free, when it is that of a full disk.
+    pub(super) fn on_disk(self, host: &Host, folder: &HostPath) -> Self {
+        let mut causes = std::iter::successors(Some(&self as &(dyn std::error::Error + 'static)), |error| {
+            error.source()
+        });
+        let full = |error: &(dyn std::error::Error + 'static)| {
+            error
+                .downcast_ref::<io::Error>()
+                .is_some_and(|error| error.kind() == io::ErrorKind::StorageFull)
+        };
+        if !causes.any(full) {
+            return self;
+        }
+        let dir = host.open_dir(folder).ok();
+        let space = dir.and_then(|dir| nix::sys::statvfs::statvfs(dir.path()).ok());
+        let free = space.map_or(0, |space| {
+            u64::from(space.blocks_free()) * space.fragment_size() / (1 << 20)
+        });
+        Self::Full {
+            folder: folder.to_string(),
+            free,
+            source: Box::new(self),
+        }
+    }
+
     /// Whether no later start can end otherwise while settings and host stay as they are.
     #[must_use]
     pub fn is_final(&self) -> bool {
@@ -143,6 +179,7 @@ impl Error {
             | Self::Unit { .. }
             | Self::Sysctl(_)
             | Self::Look(_)
+            | Self::Full { .. }
             | Self::Fetch(_)
             | Self::Archive { .. }
             | Self::Member { .. }

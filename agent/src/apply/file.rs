@@ -36,11 +36,12 @@ impl Deref for Inside {
     }
 }
 
+/// The folder of machines.
+pub(super) const MACHINES: HostPath = HostPath::fixed("/var/lib/machines");
+
 /// The folder of a machine's file system.
 pub(super) fn folder(machine: MachineName) -> HostPath {
-    HostPath::fixed("/var/lib/machines")
-        .join(machine.as_str())
-        .expect("a machine's name is plain")
+    MACHINES.join(machine.as_str()).expect("a machine's name is plain")
 }
 
 /// The machine's file system, met as the machine itself would: an absolute link in an image leads into the image.

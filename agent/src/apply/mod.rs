@@ -141,6 +141,7 @@ async fn perform(task: &Task, context: &Context) -> Result<(), Failed> {
 }
 
 async fn make_true(step: &Step, context: &Context) -> Result<(), Error> {
+    let on_disk = |outcome: Result<(), Error>| outcome.map_err(|error| error.on_disk(&context.host, &file::MACHINES));
     match step {
         Step::Files(files) => file::write(&context.host, files).map(drop),
         Step::UnitFiles(files) => match file::write(&context.host, files)? {
@@ -149,8 +150,8 @@ async fn make_true(step: &Step, context: &Context) -> Result<(), Error> {
         },
         Step::Reload => unit::reload(&context.host).await,
         Step::Sysctls(wanted) => sysctl::set(&context.host, wanted).await,
-        Step::Rootfs { machine, image } => rootfs::unpack(context, *machine, image).await,
-        Step::Download(wanted) => download::install(context, wanted).await,
+        Step::Rootfs { machine, image } => on_disk(rootfs::unpack(context, *machine, image).await),
+        Step::Download(wanted) => on_disk(download::install(context, wanted).await),
         Step::AgentBinary { machine } => file::copy_agent(context, *machine).await,
         Step::MachineEnabled { machine } => machine::enable(&context.host, *machine).await,
         Step::MachineRunning { machine } => machine::start(context, *machine).await,

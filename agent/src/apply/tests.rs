@@ -475,3 +475,21 @@ async fn systemd_is_told_of_a_machines_settings_only_when_they_changed() {
         assert_eq!(bed.calls(), vec!["systemctl daemon-reload"; reloads]);
     }
 }
+
+#[test]
+fn fc_n8_a_full_disk_is_told_with_what_is_free_and_may_pass() {
+    let bed = Bed::new(&[]);
+    let full = || Error::File(std::io::Error::from(std::io::ErrorKind::StorageFull));
+    let error = full().on_disk(&bed.context.host, &file::MACHINES);
+    assert!(!error.is_final() && chain(&error).starts_with("no space is left on the disk of /var/lib/machines: "));
+    let nested = Error::Archive {
+        component: "runc",
+        source: fetch::Refused::Broken(std::io::ErrorKind::StorageFull.into()),
+    };
+    assert!(matches!(
+        nested.on_disk(&bed.context.host, &file::MACHINES),
+        Error::Full { .. }
+    ));
+    let other = Error::NoSystem.on_disk(&bed.context.host, &file::MACHINES);
+    assert!(matches!(other, Error::NoSystem));
+}

@@ -6,4 +6,5 @@
 )]
 
 mod bed;
+mod machine;
 mod rootfs;

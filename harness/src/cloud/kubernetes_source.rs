@@ -27,6 +27,9 @@ const PACKAGES: [&str; 3] = [
 /// Vendored at 1.0.1, which Go 1.18 and later break: kube-apiserver dies at the first custom resource. Debian has 1.0.2.
 const REFLECT2: &str = "github.com/modern-go/reflect2";
 
+/// What the build calls; installed, unlike the others.
+const TOOLS: [&str; 6] = ["dpkg-dev", "gcc", "libc6-dev", "make", "patch", "rsync"];
+
 const GOALS: &str = "cmd/kube-apiserver cmd/kube-controller-manager cmd/kubelet cmd/kubectl";
 
 const LIMIT: Duration = Duration::from_secs(3600);
@@ -61,22 +64,16 @@ async fn build(work: &Path) -> Result<()> {
             .dir(work)
             .limit(LIMIT)
     };
-    Command::line(&[
-        "apt-get",
-        "-q",
-        "-y",
-        "install",
-        "--no-install-recommends",
-        "make",
-        "rsync",
-        "dpkg-dev",
-        "gcc",
-        "libc6-dev",
-    ])
-    .env("DEBIAN_FRONTEND", "noninteractive")
-    .limit(LIMIT)
-    .run()
-    .await?;
+    let install = |line: &[&str]| {
+        Command::line(line)
+            .env("DEBIAN_FRONTEND", "noninteractive")
+            .limit(LIMIT)
+    };
+    install(&["apt-get", "-q", "update"]).run().await?;
+    install(&["apt-get", "-q", "-y", "install", "--no-install-recommends"])
+        .args(TOOLS)
+        .run()
+        .await?;
     fs::write(work.join("sources.list"), sources().await?)?;
     fs::write(work.join("apt.conf"), apt_conf(work))?;
     apt(&["apt-get", "-q", "update"]).run().await?;

@@ -261,4 +261,39 @@ mod tests {
         assert_eq!(run("--version").stdout, b"crictl version v1.20.0\n");
         assert_eq!(run("ps").status.code(), Some(1));
     }
+
+    #[test]
+    fn kubelet_gets_a_current_configuration_in_a_form_that_it_takes() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        place(&at("real"), b"echo \"$@\"\n").unwrap();
+        place(
+            &at("config.yaml"),
+            b"cgroupDriver: systemd\nenforceNodeAllocatable:\n  - pods\ncontainerRuntimeEndpoint: unix:///run/c.sock\nkubeReserved:\n  cpu: 60m\n",
+        )
+        .unwrap();
+        let shim = KUBELET_SHIM
+            .replace("/opt/kube/kubelet", &at("real").display().to_string())
+            .replace("exec \"$real\"", "exec sh \"$real\"")
+            .replace("/run/kubelet-1.20.yaml", &at("fit.yaml").display().to_string());
+        place(&at("kubelet"), shim.as_bytes()).unwrap();
+        let config = format!("--config={}", at("config.yaml").display());
+        let ran = std::process::Command::new("bash")
+            .arg(at("kubelet"))
+            .args([&config, "--node-ip=10.0.0.1"])
+            .output()
+            .unwrap();
+        let said = String::from_utf8(ran.stdout).unwrap();
+        assert!(said.starts_with("--node-ip=10.0.0.1 --config="), "{said}");
+        assert!(
+            said.ends_with("--container-runtime-endpoint=unix:///run/c.sock\n"),
+            "{said}"
+        );
+        let fit = fs::read_to_string(at("fit.yaml")).unwrap();
+        assert!(fit.starts_with("kubeReserved:\n  cpu: 60m\n"), "{fit}");
+        assert!(
+            fit.contains("cgroupsPerQOS: false\n") && !fit.contains("containerRuntimeEndpoint"),
+            "{fit}"
+        );
+    }
 }

@@ -195,3 +195,25 @@ fn request(line: &str) -> Option<Request> {
         status,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pull_is_told_from_a_question_and_from_other_lines() {
+        let pull = "10.88.1.10 - - [29/Nov/2026:19:53:57 +0000] \"GET /v2/pause/blobs/sha256:3cc0 HTTP/2.0\" 200 1160 \"\" \"containerd/1.7.24\"";
+        let seen = request(pull).unwrap();
+        assert_eq!(
+            (seen.from.as_str(), seen.path.as_str(), seen.status),
+            ("10.88.1.10", "/v2/pause/blobs/sha256:3cc0", 200)
+        );
+        assert!(seen.is_pull());
+        let asked = request(&pull.replace("GET", "HEAD")).unwrap();
+        assert!(!asked.is_pull());
+        assert_eq!(
+            request("time=\"2026-11-29T19:48:26Z\" level=warning msg=\"No HTTP secret provided\""),
+            None
+        );
+    }
+}

@@ -262,6 +262,7 @@ mod tests {
     use clap::CommandFactory;
 
     use super::*;
+    use crate::{log::Log, model::Mode};
 
     #[test]
     fn each_input_that_has_an_option_is_given_by_it() {
@@ -300,5 +301,60 @@ mod tests {
         ));
         assert!(parse("x nspawn-lifecycle pre-start kube3").is_err());
         assert!(parse("x nspawn-lifecycle stop kube1").is_err());
+    }
+
+    /// A container whose host has this machinectl.
+    fn here(machinectl: &str) -> (tempfile::TempDir, Surroundings) {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        let host = hostexec::Host::rooted(dir.path());
+        let tool = hostexec::HostPath::fixed("/usr/bin/machinectl");
+        host.write(&tool, format!("#!/bin/sh\n{machinectl}\n").as_bytes(), 0o755)
+            .unwrap();
+        assert_eq!(host.metadata(&tool).unwrap().permissions().mode() & 0o111, 0o111);
+        (
+            dir,
+            Surroundings {
+                mode: Mode::Container,
+                host,
+                log: Log::silent(),
+            },
+        )
+    }
+
+    #[tokio::test]
+    async fn na_r15_without_an_answer_of_machinectl_only_what_must_run_runs() {
+        let (_dir, here) = here("exit 1");
+        let run = async |line: &str| Cli::try_parse_from(line.split(' ')).unwrap().command.run(&here).await;
+        for line in [
+            "x start --config /c",
+            "x daemon --config /c",
+            "x bootstrap",
+            "x nspawn-lifecycle pre-start kube1",
+        ] {
+            let failure = run(line).await.unwrap_err();
+            assert!(matches!(failure, Failure::Machined(_)), "{line}: {failure}");
+            assert_eq!(failure.exit(), Exit::Failed);
+        }
+        assert!(matches!(
+            run("x reset").await,
+            Err(Failure::NotYet { command: "reset", .. })
+        ));
+        assert!(!matches!(
+            run("x recover-agent-upgrade").await,
+            Err(Failure::Machined(_))
+        ));
+        assert_eq!(run("x version").await.unwrap(), Exit::Done);
+    }
+
+    #[tokio::test]
+    async fn a_machine_without_a_configuration_has_nothing_to_follow() {
+        let (_dir, here) = here("exit 0");
+        here.host
+            .write(&hostexec::HostPath::fixed("/etc/hostname"), b"h\n", 0o644)
+            .unwrap();
+        let line = "x nspawn-lifecycle pre-start kube1";
+        let ended = Cli::try_parse_from(line.split(' ')).unwrap().command.run(&here).await;
+        assert_eq!(ended.unwrap(), Exit::Done);
     }
 }

@@ -18,22 +18,36 @@ use crate::{
 /// # Errors
 /// The inputs stay where they are.
 pub async fn bootstrap(here: &Surroundings, options: impl IntoIterator<Item = (Key, String)>) -> Result<Exit, Failure> {
-    let settings = configure(here, options)?;
+    let Configured { settings, base } = configure(here, options)?;
     here.log.set_level(settings.log_level());
     here.log.add_file(&here.host, settings.log_dir());
     let exit = start::join(here, &settings).await?;
-    here.host
-        .remove(&INPUTS)
-        .map_err(failed("remove the bootstrap's inputs"))?;
-    tracing::info!("the host has joined, and the bootstrap's inputs are removed");
+    consume(&here.host, base.as_ref())?;
     Ok(exit)
 }
 
+/// What the inputs made.
+#[derive(Debug)]
+struct Configured {
+    settings: config::Settings,
+    /// The file it started from.
+    base: Option<HostPath>,
+}
+
+/// Removes the inputs, and the base file where it lies among what is ours: both hold what only a join needs.
+/// The inputs go first, so that they never name a file that is gone.
+fn consume(host: &Host, base: Option<&HostPath>) -> Result<(), Error> {
+    host.remove(&INPUTS).map_err(failed("remove the bootstrap's inputs"))?;
+    let ours = |base: &&HostPath| INPUTS.parent().is_some_and(|dir| base.is_within(&dir)) && **base != config::PATH;
+    if let Some(base) = base.filter(ours) {
+        host.remove(base).map_err(failed("remove the base configuration"))?;
+    }
+    tracing::info!("the host has joined, and the bootstrap's inputs are removed");
+    Ok(())
+}
+
 /// Writes the configuration that the inputs make, once it is known to work.
-fn configure(
-    here: &Surroundings,
-    options: impl IntoIterator<Item = (Key, String)>,
-) -> Result<config::Settings, Failure> {
+fn configure(here: &Surroundings, options: impl IntoIterator<Item = (Key, String)>) -> Result<Configured, Failure> {
     let host = &here.host;
     let inputs = read(host)?.with(options);
     for key in inputs.without_effect() {
@@ -42,24 +56,26 @@ fn configure(
     for (key, path) in bootstrap::protected_files(&inputs) {
         protected(host, &named(key, path)?, key)?;
     }
-    let base = inputs.base().map(|path| {
-        let path = named(Key::BaseConfigFile, path)?;
-        host.read(&path).map_err(failed("read the base configuration"))
-    });
+    let base = inputs.base().map(|path| named(Key::BaseConfigFile, path)).transpose()?;
+    let from = base
+        .as_ref()
+        .map(|path| host.read(path).map_err(failed("read the base configuration")));
     let name = host.host_name().map_err(failed("read the host's name"))?;
-    let bytes = bootstrap::render(&inputs, base.transpose()?.as_deref(), here.mode, &name)?;
+    let bytes = bootstrap::render(&inputs, from.transpose()?.as_deref(), here.mode, &name)?;
     let made = config::parse(&bytes, &config::PATH, &name).map_err(Error::Made)?;
-    for key in &made.unknown {
-        tracing::debug!(key, "the configuration has a key that this release does not know");
-    }
+    here.tell(&made);
     made.settings.startable().map_err(Failure::Unfit)?;
     if let Some(dir) = config::PATH.parent() {
         host.create_dir(&dir, 0o755)
             .map_err(failed("make the configuration's folder"))?;
+        host.sweep(&dir).map_err(failed("remove what an earlier try left"))?;
     }
     host.write_if_changed(&config::PATH, &bytes, 0o600)
         .map_err(failed("write the configuration"))?;
-    Ok(made.settings)
+    Ok(Configured {
+        settings: made.settings,
+        base,
+    })
 }
 
 fn read(host: &Host) -> Result<Inputs, Error> {
@@ -157,7 +173,7 @@ AKS_FLEX_NODE_CONFIG_OVERRIDES='{
     #[test]
     fn the_inputs_become_a_configuration_for_root_alone() {
         let (dir, here) = here(GOOD, 0o600);
-        let made = configure(&here, []).unwrap();
+        let made = configure(&here, []).unwrap().settings;
         assert_eq!(made.node_name().as_str(), "edge-7");
         let path = dir.path().join("etc/aks-flex-node/config.json");
         assert_eq!((mode(&path), mode(path.parent().unwrap())), (0o600, 0o755));
@@ -180,7 +196,8 @@ AKS_FLEX_NODE_CONFIG_OVERRIDES='{
         here.host
             .write(&path, br#"{"agent": {"nodeName": "base", "logLevel": "debug"}}"#, 0o600)
             .unwrap();
-        let made = configure(&here, [(Key::AgentPoolName, "pool".to_owned())]).unwrap();
+        let Configured { settings: made, base } = configure(&here, [(Key::AgentPoolName, "pool".to_owned())]).unwrap();
+        assert_eq!(base.as_ref(), Some(&HostPath::fixed("/etc/base.json")));
         assert_eq!((made.node_name().as_str(), made.pool()), ("base", "pool"));
         here.host.write(&path, b"{}", 0o644).unwrap();
         let failure = configure(&here, []).unwrap_err();
@@ -258,5 +275,30 @@ AKS_FLEX_NODE_CONFIG_OVERRIDES='{
         assert!(path.join("kept").is_dir() && here.host.exists(&INPUTS).unwrap());
         let names = fs::read_dir(path.parent().unwrap()).unwrap();
         assert_eq!(names.count(), 2, "no temporary file is left");
+    }
+
+    #[test]
+    fn a_join_consumes_its_inputs_and_no_file_of_others() {
+        let (_dir, here) = here(GOOD, 0o600);
+        let host = &here.host;
+        let ours = HostPath::fixed("/etc/aks-flex-node/base-config.json");
+        let others = HostPath::fixed("/etc/base.json");
+        for base in [&ours, &others, &config::PATH] {
+            host.write(&INPUTS, GOOD.as_bytes(), 0o600).unwrap();
+            host.write(base, b"{}", 0o600).unwrap();
+            consume(host, Some(base)).unwrap();
+            assert!(!host.exists(&INPUTS).unwrap());
+            assert_eq!(host.exists(base).unwrap(), *base != ours, "{base}");
+        }
+        consume(host, Some(&ours)).unwrap();
+    }
+
+    #[test]
+    fn what_a_cut_write_left_is_swept() {
+        let (dir, here) = here(GOOD, 0o600);
+        let left = HostPath::fixed("/etc/aks-flex-node/.aks-flex-node-tmp-cut");
+        here.host.write(&left, b"half", 0o600).unwrap();
+        configure(&here, []).unwrap();
+        assert!(!dir.path().join("etc/aks-flex-node/.aks-flex-node-tmp-cut").exists());
     }
 }

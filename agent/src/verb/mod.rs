@@ -10,9 +10,10 @@ use std::path::Path;
 use hostexec::{Call, Host, Tool};
 use nix::sys::resource::{Resource, setrlimit};
 use tokio::signal::unix::{SignalKind, signal};
+use units::AgentUnit;
 
 use crate::{
-    config::{self, Settings},
+    config::{self, Identity, Settings},
     exit::{Exit, Failure},
     log::Log,
     model::Mode,
@@ -53,12 +54,23 @@ impl Surroundings {
             tracing::warn!(%error, "the host's name can't be read");
             String::new()
         });
-        let config::Loaded { settings, unknown } = config::load(&self.host, path, &name)?;
-        self.log.set_level(settings.log_level());
-        for key in unknown {
+        let loaded = config::load(&self.host, path, &name)?;
+        self.log.set_level(loaded.settings.log_level());
+        self.tell(&loaded);
+        Ok(loaded.settings)
+    }
+
+    /// Names what the configuration says without effect.
+    fn tell(&self, loaded: &config::Loaded) {
+        for key in &loaded.unknown {
             tracing::debug!(key, "the configuration has a key that this release does not know");
         }
-        Ok(settings)
+        if self.mode == Mode::Container && loaded.settings.host_prefix().is_some() {
+            tracing::warn!(
+                key = "agent.hostPrefix",
+                "without effect where the agent runs from its image"
+            );
+        }
     }
 
     /// Asks the host's machined for an answer. What runs in the container without it would fail half-way.
@@ -80,6 +92,16 @@ impl Surroundings {
         if let Err(failure) = self.machined().await {
             tracing::warn!(error = crate::model::chain(&failure), "going on without machined");
         }
+    }
+}
+
+/// The agent's unit as these settings have it: a host of Azure Arc has its identity from another service.
+#[must_use]
+pub fn agent_unit(settings: &Settings) -> AgentUnit {
+    let arc = (settings.auth().identity() == Some(&Identity::Arc)).then_some("himdsd.service");
+    AgentUnit {
+        also_after: arc.iter().filter_map(|name| name.parse().ok()).collect(),
+        ..AgentUnit::default()
     }
 }
 

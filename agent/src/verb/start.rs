@@ -1,8 +1,6 @@
 //! `start`: joins the host to its cluster.
 
-use units::AgentUnit;
-
-use super::Surroundings;
+use super::{Surroundings, agent_unit};
 use crate::{
     apply::{self, Context},
     config::Settings,
@@ -31,10 +29,13 @@ pub(super) async fn join(here: &Surroundings, settings: &Settings) -> Result<Exi
             instead: "the agent starts a node from its image alone, through its bootstrap unit",
         });
     }
+    if settings.requires_machine_registration() {
+        tracing::warn!("the node's AKS machine is not registered: that is not part of this release yet");
+    }
     let facts = observe::facts(&here.host)?;
     let goal = Goal::of(settings, &facts, MachineName::FIRST)?;
     let context = Context::new(here.host.clone()).map_err(Failure::Tls)?;
-    apply::run(&plan::start(&goal, &AgentUnit::default())?, &context).await?;
+    apply::run(&plan::start(&goal, &agent_unit(settings))?, &context).await?;
     println!(
         "\nThe node {} has joined, and its agent is running.\n\
          Status: systemctl status {unit}\nLogs:   journalctl -u {unit}\nStop:   systemctl stop {unit}",

@@ -148,6 +148,11 @@ fn journal() -> Option<UnixDatagram> {
 }
 
 fn send(socket: &UnixDatagram, level: Level, line: &str) -> io::Result<()> {
+    socket.send_to(&record(level, line), JOURNAL).map(drop)
+}
+
+/// One record in journald's own protocol: the message by its length, so that nothing in it can be a field.
+fn record(level: Level, line: &str) -> Vec<u8> {
     let priority = match level {
         Level::ERROR => 3,
         Level::WARN => 4,
@@ -159,7 +164,7 @@ fn send(socket: &UnixDatagram, level: Level, line: &str) -> io::Result<()> {
     record.extend_from_slice(&(line.len() as u64).to_le_bytes());
     record.extend_from_slice(line);
     record.push(b'\n');
-    socket.send_to(&record, JOURNAL).map(drop)
+    record
 }
 
 fn open(host: &Host, dir: &HostPath) -> io::Result<File> {
@@ -261,6 +266,18 @@ mod tests {
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         let dir = std::fs::metadata(path.parent().unwrap()).unwrap();
         assert_eq!(dir.permissions().mode() & 0o777, 0o750);
+    }
+
+    #[test]
+    fn a_message_with_a_field_in_it_is_still_one_message() {
+        let line = "a\nPRIORITY=0";
+        let expected = [
+            b"PRIORITY=4\nSYSLOG_IDENTIFIER=aks-flex-node\nMESSAGE\n".as_slice(),
+            &[12, 0, 0, 0, 0, 0, 0, 0],
+            b"a\nPRIORITY=0\n",
+        ];
+        assert_eq!(record(Level::WARN, line), expected.concat());
+        assert!(record(Level::INFO, &"x".repeat(1 << 20)).len() < 50 << 10);
     }
 
     #[test]

@@ -264,4 +264,20 @@ mod tests {
             })
         );
     }
+
+    proptest::proptest! {
+        #[test]
+        fn a_quoted_value_arrives_unchanged(value in "[^\0]{0,40}") {
+            let single = value.replace('\'', "'\"'\"'");
+            let double = value.replace('\\', "\\\\").replace('"', "\\\"").replace('$', "\\$").replace('`', "\\`");
+            for text in [format!("A='{single}'\n"), format!("A=\"{double}\"\n")] {
+                proptest::prop_assert_eq!(pairs(&text), [("A".to_owned(), value.clone())]);
+            }
+        }
+
+        #[test]
+        fn no_bytes_make_it_panic(bytes: Vec<u8>) {
+            let _ = parse(&bytes);
+        }
+    }
 }

@@ -15,6 +15,7 @@ pub mod plan;
 pub mod upgrade;
 
 pub mod operation;
+pub mod report;
 
 pub mod observe;
 
@@ -30,6 +31,8 @@ pub mod cluster;
 
 pub mod exit;
 pub mod log;
+
+pub mod daemon;
 
 pub mod verb;
 

@@ -1,0 +1,190 @@
+//! The long-lived agent: what runs side by side, and in which order a start goes.
+//!
+//! ```text
+//!  journal ─▶ units, machine's program ─▶ READY=1 ─┬─ identity: certificate ─▶ client
+//!                                                  ├─ watches: operations, own Node ─▶ seen
+//!                                                  ├─ worker: upgrade to its end, then operations one by one
+//!                                                  └─ watchdog
+//! ```
+//!
+//! One thread and one future: SIGTERM drops it all, and whatever it was at goes on from the journal. Deliberately absent:
+//! an exit because the cluster is away, refuses us, or lacks the kind.
+
+mod candidate;
+mod identity;
+mod judge;
+mod local;
+pub mod recover;
+pub mod switch;
+mod worker;
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use hostexec::Host;
+use sd_notify::NotifyState;
+use tokio::sync::{Notify, watch};
+use tokio::time::{MissedTickBehavior, interval, sleep};
+use tracing::{info, warn};
+use units::AgentUnit;
+
+use crate::apply;
+use crate::cluster::{self, Client, Endpoint, Seen, jitter};
+use crate::config::{MachineOperations, Settings};
+use crate::store::state;
+
+/// Pause before a watch is begun anew with the same client.
+const AGAIN: Duration = Duration::from_secs(5);
+
+/// Runs the daemon. It does not end by itself: whoever drops it stops it, at any time.
+pub async fn run(settings: &Settings, context: apply::Context, unit: AgentUnit) {
+    let _stopping = Stopping;
+    work(settings, context, unit).await;
+}
+
+/// Tells systemd that the end was asked for, however the daemon is ended.
+struct Stopping;
+
+impl Drop for Stopping {
+    fn drop(&mut self) {
+        notify(&[NotifyState::Stopping]);
+    }
+}
+
+async fn work(settings: &Settings, context: apply::Context, unit: AgentUnit) {
+    let host = context.host.clone();
+    let machine = match state::load(&host) {
+        Ok(state) => state.map(|state| state.active_machine),
+        Err(error) => {
+            warn!(error = worker::chain(&error), "which machine is active is not known");
+            None
+        }
+    };
+    let local = local::Local { context, unit, machine };
+    // The watchdog counts from READY=1; a start that takes too long is judged by the unit's own limit.
+    let running = match local::started(&host).await {
+        Ok(running) => {
+            info!(image = %running, "this agent");
+            Some(running)
+        }
+        Err(error) => {
+            warn!(error, "which image this agent runs is not known yet");
+            None
+        }
+    };
+    local.converge(local::standing(&host)).await;
+    notify(&[NotifyState::Ready, NotifyState::Status("serving")]);
+
+    let endpoint = endpoint(settings);
+    let (clients, clients_seen) = watch::channel(None);
+    let (seen, seen_by_worker) = watch::channel(Seen::default());
+    let refused = Notify::new();
+    let worker = worker::Worker {
+        host: &host,
+        node: settings.node_name(),
+        around: judge::Surroundings {
+            machine,
+            endpoint: endpoint.clone(),
+        },
+        local: &local,
+        running,
+        instance: jitter::instance(),
+        clients: clients_seen.clone(),
+        seen: seen_by_worker,
+        ended: BTreeSet::new(),
+    };
+    // None of these ends by itself, and each may be dropped at any time.
+    tokio::join!(
+        watchdog(),
+        worker.run(),
+        identity(settings, &host, endpoint, &clients, &refused),
+        watches(settings, clients_seen, &seen, &refused),
+    );
+}
+
+fn endpoint(settings: &Settings) -> Option<Endpoint> {
+    Some(Endpoint {
+        server: settings.api_server()?.to_owned(),
+        authorities: settings.certificate_authority()?.to_owned(),
+    })
+}
+
+async fn identity(
+    settings: &Settings,
+    host: &Host,
+    endpoint: Option<Endpoint>,
+    clients: &watch::Sender<Option<Client>>,
+    refused: &Notify,
+) {
+    let Some(endpoint) = endpoint else {
+        warn!("node.kubelet.clusterFQDN and node.kubelet.caCertData are not set: this agent serves its host alone");
+        return;
+    };
+    let source = identity::Source {
+        host,
+        endpoint,
+        node: settings.node_name(),
+        token: settings.auth().token(),
+    };
+    identity::keep(&source, clients, refused).await;
+}
+
+/// Keeps both watches going, anew with each new client.
+async fn watches(
+    settings: &Settings,
+    mut clients: watch::Receiver<Option<Client>>,
+    seen: &watch::Sender<Seen>,
+    refused: &Notify,
+) {
+    loop {
+        let client = clients.borrow_and_update().clone();
+        let Some(client) = client else {
+            if clients.changed().await.is_err() {
+                return;
+            }
+            continue;
+        };
+        let operations = async {
+            match settings.machine_operations() {
+                MachineOperations::Auto => cluster::watch_operations(&client, seen).await,
+                MachineOperations::Disable => std::future::pending().await,
+            }
+        };
+        let error = tokio::select! {
+            error = operations => error,
+            error = cluster::watch_node(&client, settings.node_name(), seen) => error,
+            // A new certificate: the old connections go with the old client.
+            changed = clients.changed() => match changed {
+                Ok(()) => continue,
+                Err(_) => return,
+            },
+        };
+        warn!(%error, "the watches end");
+        if matches!(error, cluster::Error::Unauthorized(_)) {
+            refused.notify_one();
+        }
+        tokio::select! {
+            _ = clients.changed() => {}
+            () = sleep(AGAIN.mul_f64(1.0 + jitter::fraction())) => {}
+        }
+    }
+}
+
+/// Tells systemd that this thread turns: everything runs on it, and whatever blocks it stops this.
+async fn watchdog() {
+    let Some(limit) = sd_notify::watchdog_enabled() else {
+        return;
+    };
+    let mut tick = interval(limit / 3);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tick.tick().await;
+        notify(&[NotifyState::Watchdog]);
+    }
+}
+
+fn notify(state: &[NotifyState<'_>]) {
+    if let Err(error) = sd_notify::notify(state) {
+        warn!(%error, "systemd was not told");
+    }
+}

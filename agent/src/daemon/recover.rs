@@ -1,0 +1,169 @@
+//! `recover-agent-upgrade`: the recovery unit's command, run by the last good agent after a failure of the agent's unit.
+//!
+//! It shares nothing with what it recovers (design D7): no network, no configuration, no API server, no containerd, and no
+//! systemd if that does not answer. Started at *every* failure, it does nothing where no upgrade is at stake.
+
+use std::time::Duration;
+
+use hostexec::{Call, Host, Tool};
+use tracing::{error, info, warn};
+use units::name;
+
+use super::switch::{self, Error, Which};
+use crate::report;
+use crate::store::{journal, selection};
+use crate::upgrade::{Event, Upgrade};
+
+/// How long a tool may take: whoever is asked here may be dead.
+const SHORT: Duration = Duration::from_secs(8);
+/// As many failures in a row are a loop, when what failed ran for less than this.
+const LOOP: u32 = 3;
+const SHORT_LIVED: Duration = Duration::from_secs(60);
+
+/// What systemd knows of the agent's unit; empty when it does not answer.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Unit {
+    result: String,
+    status: String,
+    active: String,
+    sub: String,
+    restarts: u32,
+    lived: Option<Duration>,
+}
+
+/// Goes back to the last good image if an upgrade is at stake.
+///
+/// # Errors
+/// When the journal could not be written, or the agent's unit not be restarted.
+pub async fn run(host: &Host, message: Option<&str>) -> Result<(), Error> {
+    let unit = unit(host).await;
+    if let Err(error) = host
+        .call(Call::new(Tool::Machinectl, &["list", "--no-legend"]).limit(SHORT))
+        .await
+    {
+        warn!(%error, "machined does not answer; going on without it");
+    }
+    let before = match journal::load(host) {
+        Ok(upgrade) => upgrade,
+        Err(error) => return unreadable(host, &unit, error).await,
+    };
+    match &before {
+        Upgrade::Idle | Upgrade::Staging { .. } | Upgrade::Over { .. } => return Ok(()),
+        Upgrade::Switched { .. } | Upgrade::Judging { .. } if unit.is_another_start() => {
+            info!("the unit that failed was the agent before the switch; its successor is being started");
+            return Ok(());
+        }
+        Upgrade::Switched { .. } | Upgrade::Judging { .. } | Upgrade::Back { .. } => {}
+    }
+    let why = why(host, &unit, message).await;
+    let after = switch::transition(host, Event::Crashed { why }).await?;
+    let Upgrade::Back { to, .. } = &after else {
+        // Somebody else was faster: the daemon goes on from there.
+        return Ok(());
+    };
+    let selected = selection::load(host, &selection::SELECTED).ok().flatten();
+    if before == after && selected.as_ref() == Some(to) {
+        // It is the last good agent that fails: systemd starts it again, in its own time.
+        info!(image = %to, "the last good image is selected already");
+        return Ok(());
+    }
+    switch::name_image(host, &after, Which::Selected, to).await?;
+    info!(image = %to, "going back to the last good image");
+    switch::restart_now(host).await
+}
+
+/// What an upgrade was about can't be known. A healthy agent is left alone; one that can't stay up gives way to the last
+/// good one. The journal stays: the agent that comes up reports it.
+async fn unreadable(host: &Host, unit: &Unit, why: journal::Error) -> Result<(), Error> {
+    error!(error = %why, "no upgrade can be recovered from this");
+    let last_good = selection::load(host, &selection::LAST_GOOD).ok().flatten();
+    let selected = selection::next(host).ok();
+    let Some(last_good) = last_good.filter(|image| selected.as_ref() != Some(image)) else {
+        return Ok(());
+    };
+    if !unit.is_in_a_loop() {
+        return Ok(());
+    }
+    warn!(image = %last_good, "the agent fails again and again: going back to the last good image");
+    switch::name_image_anyway(host, Which::Selected, &last_good).await?;
+    switch::restart_now(host).await
+}
+
+async fn why(host: &Host, unit: &Unit, message: Option<&str>) -> String {
+    let line = [
+        "--unit",
+        name::AGENT,
+        "--lines",
+        "20",
+        "--output",
+        "cat",
+        "--no-pager",
+        "--quiet",
+    ];
+    let log = match host.call(Call::new(Tool::Journalctl, &line).limit(SHORT)).await {
+        Ok(output) => output.stdout,
+        Err(error) => {
+            warn!(%error, "the agent's last lines can't be had");
+            String::new()
+        }
+    };
+    let crash = report::crash(Some(&unit.result), Some(&unit.status), &log);
+    match message {
+        Some(message) => format!("{}: {crash}", report::clean(message)),
+        None => crash,
+    }
+}
+
+async fn unit(host: &Host) -> Unit {
+    let line = [
+        "show",
+        name::AGENT,
+        "--property=Result,ExecMainStatus,ActiveState,SubState,NRestarts,ExecMainStartTimestampMonotonic,\
+         ExecMainExitTimestampMonotonic",
+    ];
+    match host.call(Call::new(Tool::Systemctl, &line).limit(SHORT)).await {
+        Ok(output) => Unit::parse(&output.stdout),
+        Err(error) => {
+            warn!(%error, "systemd does not say how the agent's unit failed");
+            Unit::default()
+        }
+    }
+}
+
+impl Unit {
+    fn parse(text: &str) -> Self {
+        let value = |key: &str| {
+            let lines = text.lines().filter_map(|line| line.split_once('='));
+            lines
+                .filter(|(name, _)| *name == key)
+                .map(|(_, value)| value.to_owned())
+                .next()
+                .unwrap_or_default()
+        };
+        let moment = |key: &str| value(key).parse().ok().map(Duration::from_micros);
+        let start = moment("ExecMainStartTimestampMonotonic");
+        let exit = moment("ExecMainExitTimestampMonotonic");
+        Self {
+            result: value("Result"),
+            status: value("ExecMainStatus"),
+            active: value("ActiveState"),
+            sub: value("SubState"),
+            restarts: value("NRestarts").parse().unwrap_or(0),
+            lived: start.zip(exit).and_then(|(start, exit)| exit.checked_sub(start)),
+        }
+    }
+
+    /// Whether what runs now was started by somebody, and not again by systemd after a failure: then the failure was that
+    /// of the agent before it, which did not end well when it was stopped for the switch.
+    fn is_another_start(&self) -> bool {
+        let starting = ["activating", "active"].contains(&self.active.as_str());
+        starting && !self.sub.starts_with("auto-restart") && self.restarts == 0 && self.result == "success"
+    }
+
+    fn is_in_a_loop(&self) -> bool {
+        self.restarts >= LOOP && self.lived.is_none_or(|lived| lived < SHORT_LIVED)
+    }
+}
+
+#[cfg(test)]
+mod tests;

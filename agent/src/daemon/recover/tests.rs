@@ -1,0 +1,227 @@
+//! The command against a root with stub tools: what it changes, what it calls, and what it leaves alone.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+
+use image::ImageRef;
+
+use super::*;
+use crate::upgrade::{Order, Outcome, Worked};
+
+const CRASHED: &str = "Result=exit-code\nExecMainStatus=7\nActiveState=activating\nSubState=auto-restart\nNRestarts=1\n\
+    ExecMainStartTimestampMonotonic=1000000\nExecMainExitTimestampMonotonic=1200000\n";
+const LOOPING: &str = "Result=exit-code\nExecMainStatus=7\nActiveState=activating\nSubState=auto-restart\nNRestarts=3\n\
+    ExecMainStartTimestampMonotonic=1000000\nExecMainExitTimestampMonotonic=1200000\n";
+const STARTED_ANEW: &str = "Result=success\nExecMainStatus=0\nActiveState=active\nSubState=running\nNRestarts=0\n";
+
+fn image(digit: char) -> ImageRef {
+    format!("registry.test/agent@sha256:{}", digit.to_string().repeat(64))
+        .parse()
+        .unwrap()
+}
+
+fn order() -> Order {
+    Order {
+        name: "up".into(),
+        uid: "u-1".into(),
+        generation: 0,
+        machine: None,
+        daemon: "d".into(),
+        started_at: jiff::Timestamp::UNIX_EPOCH,
+    }
+}
+
+fn judging() -> Upgrade {
+    Upgrade::Judging {
+        order: order(),
+        from: image('a'),
+        to: image('b'),
+        before: Worked::default(),
+    }
+}
+
+struct Fixture {
+    root: tempfile::TempDir,
+    host: Host,
+}
+
+impl Fixture {
+    /// A host in the middle of an upgrade from A to B, whose unit is as `show` says.
+    fn new(upgrade: &Upgrade, show: &str) -> Self {
+        let root = tempfile::tempdir().unwrap();
+        let host = Host::rooted(root.path());
+        let calls = root.path().join("calls");
+        let note = format!("echo \"$0 $*\" | sed 's,.*/,,' >> {}", calls.display());
+        let fixture = Self { root, host };
+        fixture.tool(
+            "systemctl",
+            &format!("{note}\n[ \"$1\" != show ] || cat <<'E'\n{show}E"),
+        );
+        fixture.tool("machinectl", "exit 0");
+        fixture.tool("journalctl", "echo starting; echo 'panicked: token=c4nary'");
+        journal::save(&fixture.host, upgrade).unwrap();
+        selection::save(&fixture.host, &selection::SELECTED, &image('b')).unwrap();
+        selection::save(&fixture.host, &selection::LAST_GOOD, &image('a')).unwrap();
+        fixture
+    }
+
+    fn tool(&self, name: &str, script: &str) {
+        let path = self.root.path().join("bin").join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        self.host
+            .write(
+                &hostexec::HostPath::new(format!("/bin/{name}")).unwrap(),
+                format!("#!/bin/sh\n{script}\n").as_bytes(),
+                0o755,
+            )
+            .unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o755);
+    }
+
+    fn changes(&self) -> Vec<String> {
+        let calls = fs::read_to_string(self.root.path().join("calls")).unwrap_or_default();
+        calls
+            .lines()
+            .filter(|line| !line.contains(" show "))
+            .map(str::to_owned)
+            .collect()
+    }
+
+    fn selected(&self) -> ImageRef {
+        selection::load(&self.host, &selection::SELECTED).unwrap().unwrap()
+    }
+}
+
+const RESTART: &str = "systemctl --no-block restart aks-flex-node-agent.service";
+
+#[tokio::test]
+async fn a_candidate_that_fails_gives_way_to_the_last_good_image() {
+    let fixture = Fixture::new(&judging(), CRASHED);
+    run(&fixture.host, Some("recovery unit")).await.unwrap();
+    assert_eq!(fixture.selected(), image('a'));
+    assert_eq!(
+        fixture.changes(),
+        ["systemctl reset-failed aks-flex-node-agent.service", RESTART]
+    );
+    let Upgrade::Back { to, failed, why, .. } = journal::load(&fixture.host).unwrap() else {
+        panic!("not back")
+    };
+    assert_eq!((to, failed), (image('a'), image('b')));
+    assert_eq!(
+        why,
+        "recovery unit: the agent's unit failed, result exit-code, status 7; its last lines:\nstarting\npanicked: token=***"
+    );
+}
+
+#[tokio::test]
+async fn na_r26_where_no_upgrade_is_at_stake_it_does_nothing() {
+    let staging = Upgrade::Staging {
+        order: order(),
+        from: image('b'),
+        to: image('c'),
+        attempt: 1,
+    };
+    let over = Upgrade::Over {
+        order: order(),
+        selected: image('b'),
+        outcome: Outcome::Succeeded,
+    };
+    for quiet in [Upgrade::Idle, staging, over] {
+        let fixture = Fixture::new(&quiet, LOOPING);
+        run(&fixture.host, None).await.unwrap();
+        assert_eq!(fixture.selected(), image('b'));
+        assert_eq!(fixture.changes(), [""; 0]);
+        assert_eq!(journal::load(&fixture.host).unwrap(), quiet);
+    }
+}
+
+#[tokio::test]
+async fn na_r09_a_refused_reset_failed_only_warns() {
+    let fixture = Fixture::new(&judging(), CRASHED);
+    let calls = fixture.root.path().join("calls");
+    let script = format!(
+        "echo \"systemctl $*\" >> {}\n[ \"$1\" != reset-failed ]",
+        calls.display()
+    );
+    fixture.tool("systemctl", &script);
+    run(&fixture.host, None).await.unwrap();
+    assert_eq!(fixture.changes().last().unwrap(), RESTART);
+}
+
+#[tokio::test]
+async fn na_r15_neither_machined_nor_the_log_is_needed() {
+    let fixture = Fixture::new(&judging(), CRASHED);
+    fixture.tool("machinectl", "exit 1");
+    fixture.tool("journalctl", "exit 1");
+    run(&fixture.host, None).await.unwrap();
+    assert_eq!(fixture.selected(), image('a'));
+    assert_eq!(fixture.changes().last().unwrap(), RESTART);
+}
+
+#[tokio::test]
+async fn na_r09_only_a_failing_restart_is_an_error_and_the_selection_stands() {
+    let fixture = Fixture::new(&judging(), CRASHED);
+    fs::remove_file(fixture.root.path().join("bin/systemctl")).unwrap();
+    let error = run(&fixture.host, None).await.unwrap_err();
+    assert!(matches!(error, Error::Restart(_)), "{error}");
+    assert_eq!(fixture.selected(), image('a'));
+}
+
+#[tokio::test]
+async fn the_last_good_image_is_restarted_once_and_then_left_to_systemd() {
+    let fixture = Fixture::new(&judging(), CRASHED);
+    for _ in 0..3 {
+        run(&fixture.host, None).await.unwrap();
+    }
+    assert_eq!(fixture.changes().iter().filter(|line| *line == RESTART).count(), 1);
+}
+
+#[tokio::test]
+async fn a_recovery_that_was_cut_short_goes_on() {
+    let back = judging()
+        .next(Event::Crashed {
+            why: "it failed".into(),
+        })
+        .unwrap();
+    let fixture = Fixture::new(&back, CRASHED);
+    run(&fixture.host, None).await.unwrap();
+    assert_eq!(fixture.selected(), image('a'));
+    assert_eq!(fixture.changes().last().unwrap(), RESTART);
+}
+
+#[tokio::test]
+async fn a_candidate_that_is_just_starting_does_not_answer_for_the_agent_before_it() {
+    let fixture = Fixture::new(&judging(), STARTED_ANEW);
+    run(&fixture.host, None).await.unwrap();
+    assert_eq!(fixture.selected(), image('b'));
+    assert_eq!(fixture.changes(), [""; 0]);
+}
+
+#[tokio::test]
+async fn a_journal_that_can_not_be_read_rolls_back_no_agent_that_can_stay_up() {
+    for (show, selected) in [(STARTED_ANEW, 'b'), (CRASHED, 'b'), ("", 'b'), (LOOPING, 'a')] {
+        let fixture = Fixture::new(&judging(), show);
+        let torn = b"{\"version\":1,\"phase\":\"judg";
+        fixture.host.write(&journal::PATH, torn, 0o600).unwrap();
+        run(&fixture.host, None).await.unwrap();
+        assert_eq!(fixture.selected(), image(selected), "{show}");
+        assert_eq!(fixture.changes().is_empty(), selected == 'b', "{show}");
+        assert_eq!(
+            fixture.host.read(&journal::PATH).unwrap(),
+            torn,
+            "it is the daemon's to report"
+        );
+    }
+}
+
+#[test]
+fn what_systemd_says_is_read_as_it_is_meant() {
+    let crashed = Unit::parse(CRASHED);
+    assert_eq!(crashed.lived, Some(Duration::from_millis(200)));
+    assert!(!crashed.is_another_start() && !crashed.is_in_a_loop());
+    assert!(Unit::parse(LOOPING).is_in_a_loop());
+    assert!(Unit::parse(STARTED_ANEW).is_another_start());
+    assert!(!Unit::parse("").is_another_start() && !Unit::parse("").is_in_a_loop());
+    let long = LOOPING.replace("=1200000", "=900000000");
+    assert!(!Unit::parse(&long).is_in_a_loop(), "it lived for long");
+}

@@ -1,0 +1,245 @@
+//! From what is known to what the cluster and the log are told. Pure; it sees to it that nothing secret is told.
+
+use image::ImageRef;
+use jiff::Timestamp;
+
+use crate::operation::Denial;
+use crate::upgrade::{Order, Outcome, Reason};
+
+/// The most that a status' message holds, in bytes.
+const LONGEST: usize = 4096;
+/// The most lines of a candidate's log that a message holds. Source: field-cases R8.
+const LINES: usize = 20;
+/// The longest of these lines, in characters.
+const LINE: usize = 200;
+
+/// What an operation's status says once it is over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct End {
+    /// `Complete` or `Failed`.
+    pub phase: &'static str,
+    /// The condition's reason.
+    pub reason: &'static str,
+    /// In a sentence.
+    pub message: String,
+    /// When the operation was taken, if it was.
+    pub started_at: Option<Timestamp>,
+    /// The Machine object's generation then.
+    pub generation: i64,
+}
+
+/// What an AgentUpgrade's status says while it is carried out (na_r14: it is an image, and no program of the host's).
+#[must_use]
+pub fn in_progress(to: &ImageRef) -> String {
+    format!("making agent image {to} ready, then restarting on it")
+}
+
+/// How an AgentUpgrade ended.
+#[must_use]
+pub fn end(order: &Order, selected: &ImageRef, outcome: &Outcome) -> End {
+    let (phase, reason, message) = match outcome {
+        Outcome::Succeeded => ("Complete", "Succeeded", format!("agent image {selected} runs")),
+        Outcome::Failed { reason, why } => {
+            let word = match reason {
+                Reason::ExecutionFailed => "ExecutionFailed",
+                Reason::DaemonFailed => "DaemonFailed",
+            };
+            (
+                "Failed",
+                word,
+                bounded(&format!("{}\nagent image {selected} runs", clean(why))),
+            )
+        }
+    };
+    End {
+        phase,
+        reason,
+        message,
+        started_at: Some(order.started_at),
+        generation: order.generation,
+    }
+}
+
+/// How an operation ended that was not carried out.
+#[must_use]
+pub fn denied(reason: Denial, message: &str) -> End {
+    End {
+        phase: "Failed",
+        reason: match reason {
+            Denial::InvalidParameters => "InvalidParameters",
+            Denial::UnsupportedOperation => "UnsupportedOperation",
+            Denial::DaemonFailed => "DaemonFailed",
+        },
+        message: bounded(message),
+        started_at: None,
+        generation: 0,
+    }
+}
+
+/// Why the agent's unit failed: what systemd says of it, and the last lines of its log.
+#[must_use]
+pub fn crash(result: Option<&str>, status: Option<&str>, log: &str) -> String {
+    let mut text = String::from("the agent's unit failed");
+    for (name, value) in [("result", result), ("status", status)] {
+        if let Some(value) = value.filter(|value| !value.is_empty()) {
+            text.push_str(&format!(", {name} {value}"));
+        }
+    }
+    let lines: Vec<_> = log.lines().map(str::trim_end).filter(|line| !line.is_empty()).collect();
+    if !lines.is_empty() {
+        text.push_str("; its last lines:");
+    }
+    for line in &lines[lines.len().saturating_sub(LINES)..] {
+        text.push('\n');
+        text.extend(line.chars().take(LINE));
+    }
+    bounded(&clean(&text))
+}
+
+/// The text without control characters, and without what looks like a secret.
+#[must_use]
+pub fn clean(text: &str) -> String {
+    let lines = text.lines().map(|line| {
+        let mut after_scheme = false;
+        let words = line.split(' ').map(|word| {
+            let word: String = word.chars().filter(|c| !c.is_control()).collect();
+            let masked = if after_scheme { "***".into() } else { masked(&word) };
+            after_scheme = word.eq_ignore_ascii_case("bearer") || word.eq_ignore_ascii_case("basic");
+            masked
+        });
+        words.collect::<Vec<_>>().join(" ")
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+const WORDS: [&str; 6] = ["token", "password", "passwd", "secret", "authorization", "credential"];
+
+fn masked(word: &str) -> String {
+    if word.contains("://") {
+        return url_masked(word);
+    }
+    if let Some((key, value)) = word.split_once(['=', ':'])
+        && !value.is_empty()
+        && WORDS.iter().any(|secret| key.to_ascii_lowercase().contains(secret))
+    {
+        return format!("{key}=***");
+    }
+    let bare = word.trim_matches(|c: char| !c.is_ascii_alphanumeric());
+    if is_token(bare) || bare.starts_with("eyJ") {
+        return word.replace(bare, "***");
+    }
+    word.to_owned()
+}
+
+/// A URL without user, query and fragment.
+fn url_masked(word: &str) -> String {
+    let (scheme, rest) = word.split_once("://").unwrap_or(("", word));
+    let rest = match rest.find(['?', '#']) {
+        Some(at) => format!("{}?***", &rest[..at]),
+        None => rest.to_owned(),
+    };
+    let authority = rest.find('/').unwrap_or(rest.len());
+    match rest[..authority].rfind('@') {
+        Some(at) => format!("{scheme}://***@{}", &rest[at + 1..]),
+        None => format!("{scheme}://{rest}"),
+    }
+}
+
+/// Source: node-agent specification 2.3.1, `azure.bootstrapToken.token`.
+fn is_token(word: &str) -> bool {
+    let part =
+        |text: &str, length| text.len() == length && text.bytes().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
+    word.split_once('.')
+        .is_some_and(|(id, secret)| part(id, 6) && part(secret, 16))
+}
+
+fn bounded(text: &str) -> String {
+    if text.len() <= LONGEST {
+        return text.to_owned();
+    }
+    let half = LONGEST / 2 - 8;
+    let head = text.floor_char_boundary(half);
+    let tail = text.ceil_char_boundary(text.len() - half);
+    format!("{}\n[…]\n{}", &text[..head], &text[tail..])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn image() -> ImageRef {
+        format!("registry.test/agent@sha256:{}", "a".repeat(64))
+            .parse()
+            .unwrap()
+    }
+
+    #[test]
+    fn na_r14_the_message_speaks_of_an_image() {
+        let text = in_progress(&image());
+        assert!(text.contains("agent image registry.test/agent@sha256:aaa"));
+        assert!(!text.contains("binary"));
+    }
+
+    #[test]
+    fn fc_r8_a_crash_says_how_it_ended_and_its_last_twenty_lines() {
+        let log: String = (1..=30).map(|n| format!("line {n}\n")).collect();
+        let text = crash(Some("exit-code"), Some("1"), &log);
+        assert!(
+            text.starts_with("the agent's unit failed, result exit-code, status 1; its last lines:\nline 11\n"),
+            "{text}"
+        );
+        assert!(text.ends_with("line 30"));
+        assert_eq!(crash(None, Some(""), "\n"), "the agent's unit failed");
+        let flood = crash(None, None, &"x".repeat(1 << 20));
+        assert!(flood.len() < 400);
+        let wide = crash(None, None, &format!("{}\n", "ä".repeat(LINE)).repeat(40));
+        assert!(wide.len() <= LONGEST, "{}", wide.len());
+    }
+
+    #[test]
+    fn fc_v4_what_looks_like_a_secret_is_not_told() {
+        let table = [
+            ("joined with abcdef.0123456789abcdef, fine", "joined with ***, fine"),
+            ("Authorization: Bearer c4nary", "Authorization: Bearer ***"),
+            ("authorization=c4nary", "authorization=***"),
+            ("bootstrap-token=c4nary x", "bootstrap-token=*** x"),
+            (
+                "GET https://user:c4nary@h.io/p?sig=c4nary#c4nary failed",
+                "GET https://***@h.io/p?*** failed",
+            ),
+            ("GET https://h.io/a@b failed", "GET https://h.io/a@b failed"),
+            ("jwt eyJhbGciOiJub25lIn0.c4nary.", "jwt ***."),
+            ("bell\u{7} and\u{1b}[31m colour", "bell and[31m colour"),
+            ("exit status 1: no such file", "exit status 1: no such file"),
+            ("registry.test/agent@sha256:aaaa", "registry.test/agent@sha256:aaaa"),
+        ];
+        for (text, want) in table {
+            assert_eq!(clean(text), want);
+        }
+    }
+
+    #[test]
+    fn an_end_says_what_runs_now() {
+        let order = Order {
+            name: "up".into(),
+            uid: "u".into(),
+            generation: 7,
+            machine: None,
+            daemon: "d".into(),
+            started_at: Timestamp::UNIX_EPOCH,
+        };
+        let good = end(&order, &image(), &Outcome::Succeeded);
+        assert_eq!((good.phase, good.reason, good.generation), ("Complete", "Succeeded", 7));
+        let why = String::from("exit status 1");
+        let bad = end(
+            &order,
+            &image(),
+            &Outcome::Failed {
+                reason: Reason::DaemonFailed,
+                why,
+            },
+        );
+        assert_eq!((bad.phase, bad.reason), ("Failed", "DaemonFailed"));
+        assert_eq!(bad.message, format!("exit status 1\nagent image {} runs", image()));
+    }
+}

@@ -113,7 +113,7 @@ impl Command {
         match self {
             Self::Bootstrap(inputs) => verb::bootstrap(here, inputs.given()).await,
             Self::Start(config) => verb::start(here, &config.path).await,
-            Self::Daemon(_) => Err(NOT_YET),
+            Self::Daemon(config) => verb::daemon(here, &config.path).await,
             Self::Reset => Err(Failure::NotYet {
                 command: "reset",
                 instead: "provision the host anew to remove the node",
@@ -123,7 +123,7 @@ impl Command {
                 print!("{}", verb::version());
                 Ok(Exit::Done)
             }
-            Self::RecoverAgentUpgrade { .. } => Err(NOT_YET),
+            Self::RecoverAgentUpgrade { message } => verb::recover(here, message.as_deref()).await,
             Self::NspawnLifecycle { phase, machine } => match phase {
                 Phase::PreStart => nspawn_lifecycle::pre_start(here, machine).await,
                 Phase::PostStart => nspawn_lifecycle::post_start(here).await,

@@ -28,18 +28,18 @@ use tokio::time::{MissedTickBehavior, interval, sleep};
 use tracing::{info, warn};
 use units::AgentUnit;
 
-use crate::apply;
 use crate::cluster::{self, Client, Endpoint, Seen, jitter};
 use crate::config::{MachineOperations, Settings};
+use crate::model::chain;
 use crate::store::state;
 
 /// Pause before a watch is begun anew with the same client.
 const AGAIN: Duration = Duration::from_secs(5);
 
 /// Runs the daemon. It does not end by itself: whoever drops it stops it, at any time.
-pub async fn run(settings: &Settings, context: apply::Context, unit: AgentUnit) {
+pub async fn run(host: &Host, settings: &Settings, unit: AgentUnit) {
     let _stopping = Stopping;
-    work(settings, context, unit).await;
+    work(host, settings, unit).await;
 }
 
 /// Tells systemd that the end was asked for, however the daemon is ended.
@@ -51,18 +51,21 @@ impl Drop for Stopping {
     }
 }
 
-async fn work(settings: &Settings, context: apply::Context, unit: AgentUnit) {
-    let host = context.host.clone();
-    let machine = match state::load(&host) {
+async fn work(host: &Host, settings: &Settings, unit: AgentUnit) {
+    let machine = match state::load(host) {
         Ok(state) => state.map(|state| state.active_machine),
         Err(error) => {
-            warn!(error = worker::chain(&error), "which machine is active is not known");
+            warn!(error = chain(&error), "which machine is active is not known");
             None
         }
     };
-    let local = local::Local { context, unit, machine };
+    let local = local::Local {
+        host: host.clone(),
+        unit,
+        machine,
+    };
     // The watchdog counts from READY=1; a start that takes too long is judged by the unit's own limit.
-    let running = match local::started(&host).await {
+    let running = match local::started(host).await {
         Ok(running) => {
             info!(image = %running, "this agent");
             Some(running)
@@ -72,7 +75,7 @@ async fn work(settings: &Settings, context: apply::Context, unit: AgentUnit) {
             None
         }
     };
-    local.converge(local::standing(&host)).await;
+    local.converge(local::standing(host)).await;
     notify(&[NotifyState::Ready, NotifyState::Status("serving")]);
 
     let endpoint = endpoint(settings);
@@ -80,7 +83,7 @@ async fn work(settings: &Settings, context: apply::Context, unit: AgentUnit) {
     let (seen, seen_by_worker) = watch::channel(Seen::default());
     let refused = Notify::new();
     let worker = worker::Worker {
-        host: &host,
+        host,
         node: settings.node_name(),
         around: judge::Surroundings {
             machine,
@@ -97,7 +100,7 @@ async fn work(settings: &Settings, context: apply::Context, unit: AgentUnit) {
     tokio::join!(
         watchdog(),
         worker.run(),
-        identity(settings, &host, endpoint, &clients, &refused),
+        identity(settings, host, endpoint, &clients, &refused),
         watches(settings, clients_seen, &seen, &refused),
     );
 }

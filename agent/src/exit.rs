@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use crate::{apply, bootstrap, config, fetch, observe, plan};
+use crate::{apply, bootstrap, config, daemon, fetch, observe, plan};
 
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +59,9 @@ pub enum Failure {
     /// A step of a plan.
     #[error(transparent)]
     Apply(#[from] apply::Failed),
+    /// The last good agent could not be put back.
+    #[error("the last good agent image could not be put back")]
+    Recover(#[from] daemon::switch::Error),
     /// TLS can't be set up.
     #[error("no connection can be made")]
     Tls(#[source] fetch::Error),
@@ -88,6 +91,7 @@ impl Failure {
             Self::Bootstrap(error) => error.may_pass(),
             Self::Apply(failed) => !failed.is_final(),
             Self::Observe(_)
+            | Self::Recover(_)
             | Self::Tls(_)
             | Self::Tool(_)
             | Self::Host { .. }

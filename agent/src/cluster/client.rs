@@ -5,7 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 use kube::config::AuthInfo;
 
 use super::Error;
-use crate::model::Secret;
+use crate::model::{Secret, chain};
 
 /// Where the API server is and whom it is trusted by.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,7 +62,7 @@ impl Client {
                 };
             }
         }
-        let client = kube::Client::try_from(config).map_err(|error| Error::Settings(super::chain(&error)))?;
+        let client = kube::Client::try_from(config).map_err(|error| Error::Settings(chain(&error)))?;
         Ok(Self(client))
     }
 

@@ -15,6 +15,8 @@ pub use watch::{Seen, watch_node, watch_operations};
 
 use std::time::Duration;
 
+use crate::model::chain;
+
 /// What a single call may take; a watch has its own end. Source: node-agent specification 6.3 (dial 30 s).
 const CALL: Duration = Duration::from_secs(30);
 
@@ -63,21 +65,6 @@ impl Error {
             _ => Self::Refused(text),
         }
     }
-}
-
-/// An error with all that is behind it, each cause said once.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let more = cause.to_string();
-        if !text.contains(&more) {
-            text.push_str(": ");
-            text.push_str(&more);
-        }
-        source = cause.source();
-    }
-    text
 }
 
 /// A call with an end.

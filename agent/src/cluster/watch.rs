@@ -13,8 +13,8 @@ use tokio::sync::watch::Sender;
 use tokio::time::sleep;
 use tracing::{error, info, warn};
 
-use super::{Client, Error, chain};
-use crate::model::NodeName;
+use super::{Client, Error};
+use crate::model::{NodeName, chain};
 use crate::operation::Operation;
 
 /// Pause after the first fault, and the longest one.

@@ -6,18 +6,17 @@ use image::ImageRef;
 use tracing::{error, warn};
 use units::AgentUnit;
 
-use super::worker::{chain, next_image};
 use super::{candidate, switch};
-use crate::apply;
-use crate::model::MachineName;
+use crate::apply::{self, Context};
+use crate::model::{MachineName, chain};
 use crate::plan;
-use crate::store::journal;
+use crate::store::{journal, selection};
 use crate::upgrade::{Event, Standing};
 
 /// What units and programs are brought up to this agent with.
 pub(super) struct Local {
-    /// The edge to the host.
-    pub(super) context: apply::Context,
+    /// The host.
+    pub(super) host: Host,
     /// The values of the agent's unit.
     pub(super) unit: AgentUnit,
     /// The active machine.
@@ -33,11 +32,13 @@ impl Local {
             Standing::Unjudged => plan::Upgrade::Pending,
         };
         let plan = plan::converge(&self.unit, self.machine, upgrade);
-        if let Err(error) = apply::run(&plan, &self.context).await {
-            error!(
-                error = chain(&error),
-                "units or the machine's program are not those of this agent"
-            );
+        // Made for the moment: it holds every certificate that the host trusts.
+        let outcome = match Context::new(self.host.clone()) {
+            Ok(context) => apply::run(&plan, &context).await.map_err(|error| chain(&error)),
+            Err(error) => Err(chain(&error)),
+        };
+        if let Err(error) = outcome {
+            error!(error, "units or the machine's program are not those of this agent");
         }
     }
 }
@@ -54,7 +55,7 @@ pub(super) async fn started(host: &Host) -> Result<ImageRef, String> {
                 why,
                 "containerd does not say which image this is; taking what the unit's files name"
             );
-            next_image(host).map_err(|error| error.to_string())?
+            selection::next(host).map_err(|error| error.to_string())?
         }
     };
     let event = Event::Started {

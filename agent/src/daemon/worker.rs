@@ -14,10 +14,10 @@ use super::judge::{self, Surroundings};
 use super::switch::{self, Which};
 use super::{candidate, local};
 use crate::cluster::{Client, Ending, Error, Seen, Standing, jitter};
-use crate::model::NodeName;
+use crate::model::{NodeName, chain};
 use crate::operation::{self, Admission, Kind, Me, Operation, Phase};
 use crate::report::{self, End};
-use crate::store::{journal, selection};
+use crate::store::journal;
 use crate::upgrade::{Event, Order, Step, Upgrade};
 
 /// Pause after the first failure, and the longest one.
@@ -422,21 +422,4 @@ fn waits(seen: &Seen, name: &str, uid: &str) -> bool {
     seen.operations
         .get(name)
         .is_some_and(|operation| operation.uid == uid && operation.phase != Phase::Over)
-}
-
-/// An error with its causes, on one line.
-pub(super) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        source = cause.source();
-    }
-    text
-}
-
-/// The image that the next start would run, for those who can't ask containerd.
-pub(super) fn next_image(host: &Host) -> Result<ImageRef, selection::Error> {
-    selection::next(host)
 }

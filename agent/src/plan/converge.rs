@@ -29,10 +29,8 @@ pub fn converge(unit: &AgentUnit, active: Option<MachineName>, upgrade: Upgrade)
             plans.push(Plan::task("write-lifecycle-units", Step::Files(lifecycle_units())));
             plans.push(Plan::task("write-agent-units", Step::Files(agent_units(unit))));
         }
-        Upgrade::Pending => plans.push(Plan::task(
-            "write-agent-unit",
-            Step::Files(vec![file(units::agent(unit))]),
-        )),
+        // The agent's own too: should it not work, the last good agent could not be started either.
+        Upgrade::Pending => {}
     }
     if let Some(machine) = active {
         plans.push(Plan::task("install-agent", Step::AgentBinary { machine }));

@@ -261,12 +261,12 @@ fn na_r11_every_start_of_the_daemon_ends_with_a_reload() {
 }
 
 #[test]
-fn na_r12_while_an_upgrade_waits_only_the_agents_own_unit_follows_it() {
+fn na_r12_while_an_upgrade_waits_no_unit_is_written() {
     let names = |upgrade| -> Vec<String> {
         let plan = converge(&AgentUnit::default(), None, upgrade);
         files(&plan).iter().map(|file| file.path.name().to_owned()).collect()
     };
-    assert_eq!(names(Upgrade::Pending), [units::name::AGENT]);
+    assert_eq!(names(Upgrade::Pending), [""; 0]);
     assert_eq!(
         names(Upgrade::None),
         [

@@ -1,7 +1,9 @@
 //! A few lines of composition a command.
 
 mod bootstrap;
+mod daemon;
 pub mod nspawn_lifecycle;
+mod recover;
 mod start;
 mod version;
 
@@ -20,6 +22,8 @@ use crate::{
 };
 
 pub use bootstrap::bootstrap;
+pub use daemon::daemon;
+pub use recover::recover;
 pub use start::start;
 pub use version::version;
 

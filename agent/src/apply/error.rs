@@ -158,9 +158,7 @@ impl Error {
         }
         let dir = host.open_dir(folder).ok();
         let space = dir.and_then(|dir| nix::sys::statvfs::statvfs(dir.path()).ok());
-        let free = space.map_or(0, |space| {
-            u64::from(space.blocks_free()) * space.fragment_size() / (1 << 20)
-        });
+        let free = space.map_or(0, |space| space.blocks_free() * space.fragment_size() / (1 << 20));
         Self::Full {
             folder: folder.to_string(),
             free,

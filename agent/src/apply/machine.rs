@@ -15,7 +15,7 @@ const ASK: Duration = Duration::from_secs(10);
 /// The longest a service's start takes: containerd on a slow disk.
 const START: Duration = Duration::from_secs(150);
 
-/// Has the machine started at every boot. Distributions differ in whether the target that pulls machines in is enabled.
+/// Has the machine started at every boot. Whether machined enables the target that pulls machines in differs by release.
 pub(super) async fn enable(host: &Host, machine: MachineName) -> Result<(), Error> {
     host.run(Tool::Machinectl, &["enable", machine.as_str()]).await?;
     unit::enable(host, "machines.target").await
@@ -126,9 +126,7 @@ pub(super) async fn run_service(
     let current = files.read_text(&stamp).is_ok_and(|text| text.trim() == inputs.as_str());
     let active = is_active(host, machine, unit).await?;
     let start = async {
-        if !current {
-            run(host, machine, &["systemctl", "daemon-reload"], START).await?;
-        }
+        // Enabling has the machine's systemd read its units.
         run(host, machine, &["systemctl", "enable", "--now", unit], START).await?;
         if active && !current {
             run(host, machine, &["systemctl", "restart", unit], START).await?;

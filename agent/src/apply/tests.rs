@@ -261,12 +261,16 @@ async fn a_machine_that_does_not_answer_is_told_with_its_last_words() {
 
 #[tokio::test]
 async fn a_machine_is_enabled_together_with_the_target_that_starts_machines() {
-    let bed = Bed::new(&[("machinectl", ""), ("systemctl", "")]);
+    let asked = "systemctl is-enabled machines.target";
+    let bed = Bed::new(&[("machinectl", ""), ("systemctl", "[ $1 = enable ] || echo disabled")]);
     bed.make(Step::MachineEnabled { machine: MACHINE }).await.unwrap();
     assert_eq!(
         bed.calls(),
-        ["machinectl enable kube1", "systemctl enable machines.target"]
+        ["machinectl enable kube1", asked, "systemctl enable machines.target"]
     );
+    let bed = Bed::new(&[("machinectl", ""), ("systemctl", "echo enabled")]);
+    bed.make(Step::MachineEnabled { machine: MACHINE }).await.unwrap();
+    assert_eq!(bed.calls(), ["machinectl enable kube1", asked]);
 }
 
 #[tokio::test]

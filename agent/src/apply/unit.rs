@@ -1,6 +1,6 @@
 //! Units of the host.
 
-use hostexec::{Host, Tool};
+use hostexec::{Call, Host, Tool};
 
 use super::Error;
 
@@ -24,6 +24,12 @@ pub(super) async fn start(host: &Host, unit: &str) -> Result<(), Error> {
 
 /// Has a unit started at every boot.
 pub(super) async fn enable(host: &Host, unit: &str) -> Result<(), Error> {
+    let asked = host
+        .call(Call::new(Tool::Systemctl, &["is-enabled", unit]).any_code())
+        .await?;
+    if asked.stdout.trim() == "enabled" {
+        return Ok(());
+    }
     host.run(Tool::Systemctl, &["enable", unit]).await?;
     Ok(())
 }

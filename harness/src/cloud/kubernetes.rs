@@ -146,15 +146,21 @@ async fn released(cache: &Cache) -> Result<PathBuf> {
             .await?;
             let new = new.to_owned();
             tokio::task::spawn_blocking(move || {
-                if sha512(&archive)? != RELEASE_SHA512 {
-                    bail!("{RELEASE} is not the release: its SHA-512 differs from the published one");
-                }
+                verify(&archive)?;
                 unpack(&archive, &new)?;
                 Ok(fs::remove_file(&archive)?)
             })
             .await?
         })
         .await
+}
+
+/// Whether a file is the release, whole and unchanged.
+fn verify(archive: &Path) -> Result<()> {
+    if sha512(archive)? != RELEASE_SHA512 {
+        bail!("{RELEASE} is not the release: its SHA-512 differs from the published one");
+    }
+    Ok(())
 }
 
 fn sha512(path: &Path) -> Result<String> {
@@ -249,5 +255,23 @@ mod tests {
         let archive = archive(folder.path(), &["kubelet"]);
         let error = Kubernetes::at(unpacked(&cache, &archive).await.unwrap()).unwrap_err();
         assert!(format!("{error:#}").starts_with("no kube-apiserver in "), "{error:#}");
+    }
+
+    #[test]
+    fn na_r29_a_download_that_is_not_the_release_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let part = folder.path().join("release.tar.gz");
+        fs::write(&part, "half of it").unwrap();
+        assert!(
+            verify(&part)
+                .unwrap_err()
+                .to_string()
+                .ends_with("its SHA-512 differs from the published one")
+        );
+        assert!(
+            sha512(&part)
+                .unwrap()
+                .starts_with(&format!("{:02x}", Sha512::digest(b"half of it")[0]))
+        );
     }
 }

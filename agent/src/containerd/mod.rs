@@ -3,23 +3,20 @@
 //! The agent pulls itself (registry ▸ content ▸ snapshots, under a lease): that works on every containerd since 1.6, and
 //! limits, progress and credentials stay in its hands (design D3). Only the namespace `aks-flex-node` is touched.
 
+mod images;
+mod link;
+mod pull;
 mod registries;
 mod registry;
 mod rootfs;
+mod run;
+mod spec;
+mod write;
 
+pub use images::{LocalImage, Origin};
+pub use link::{Containerd, ContainerdError};
+pub use pull::Pulled;
 pub use registries::{Registries, RegistriesError, host_certificates};
 pub use registry::{Limits, PullError, Why};
 pub use rootfs::{Unpacked, unpack_image};
-
-/// Why containerd did not do its part.
-#[derive(Debug, thiserror::Error)]
-pub enum ContainerdError {
-    /// It answered with an error.
-    #[error("containerd: {step}: {what}")]
-    Refused {
-        /// What it was asked for.
-        step: &'static str,
-        /// Its answer.
-        what: String,
-    },
-}
+pub use run::{CHECK, CheckError, Output};

@@ -163,9 +163,9 @@ pub(super) struct Session {
 /// An image as a registry describes it, checked for this host.
 #[derive(Debug)]
 pub(super) struct Described {
-    /// What its name led to: an index or the manifest itself.
-    pub(super) root: Blob,
-    /// The manifest for this host; the root, if there is no index.
+    /// The index, if its name led to one.
+    pub(super) index: Option<Blob>,
+    /// The manifest for this host.
     pub(super) manifest: Blob,
     pub(super) layers: Vec<Descriptor>,
     pub(super) config: Blob,
@@ -175,9 +175,36 @@ pub(super) struct Described {
 /// A small blob in memory.
 #[derive(Clone, Debug)]
 pub(super) struct Blob {
-    pub(super) digest: Digest,
-    pub(super) media_type: &'static str,
+    pub(super) descriptor: Descriptor,
     pub(super) bytes: Vec<u8>,
+}
+
+impl Blob {
+    /// A document under the media type that it names itself, or else the one given.
+    fn document(digest: Digest, bytes: Vec<u8>, otherwise: &str) -> Self {
+        let named: Option<serde_json::Value> = serde_json::from_slice(&bytes).ok();
+        let named = named
+            .as_ref()
+            .and_then(|json| json["mediaType"].as_str())
+            .filter(|named| !named.is_empty());
+        let media_type = named.unwrap_or(otherwise).to_owned();
+        let size = bytes.len() as u64;
+        let descriptor = Descriptor {
+            media_type,
+            digest,
+            size,
+            platform: None,
+            annotations: Default::default(),
+        };
+        Self { descriptor, bytes }
+    }
+}
+
+impl Described {
+    /// What the image's name led to.
+    pub(super) fn root(&self) -> &Descriptor {
+        &self.index.as_ref().unwrap_or(&self.manifest).descriptor
+    }
 }
 
 impl Session {
@@ -338,34 +365,15 @@ impl Session {
     pub(super) async fn describe(&self, select: &Select, platform: &Platform) -> Result<Described, PullError> {
         let (digest, bytes) = self.document(select).await?;
         let (root, manifest, document) = match Document::parse(&bytes)? {
-            Document::Manifest(document) => {
-                let blob = Blob {
-                    digest,
-                    media_type: media::MANIFEST,
-                    bytes,
-                };
-                (blob.clone(), blob, document)
-            }
+            Document::Manifest(document) => (None, Blob::document(digest, bytes, media::MANIFEST), document),
             Document::Index(index) => {
                 let chosen = index.choose(platform)?.digest.clone();
                 let (chosen, inner) = self.document(&Select::Digest(chosen)).await?;
                 let Document::Manifest(document) = Document::parse(&inner)? else {
                     return Err(OciError::NotAnImage("an index stands where this platform's manifest should").into());
                 };
-                let root = Blob {
-                    digest,
-                    media_type: media::INDEX,
-                    bytes,
-                };
-                (
-                    root,
-                    Blob {
-                        digest: chosen,
-                        media_type: media::MANIFEST,
-                        bytes: inner,
-                    },
-                    document,
-                )
+                let root = Blob::document(digest, bytes, media::INDEX);
+                (Some(root), Blob::document(chosen, inner, media::MANIFEST), document)
             }
         };
         document.check()?;
@@ -377,12 +385,11 @@ impl Session {
             layers,
         } = document;
         let config = Blob {
-            digest: descriptor.digest,
-            media_type: media::CONFIG,
+            descriptor,
             bytes: config,
         };
         Ok(Described {
-            root,
+            index: root,
             manifest,
             layers,
             config,

@@ -84,7 +84,7 @@ pub async fn unpack_image(
             source,
         })?;
     Ok(Unpacked {
-        digest: image.root.digest,
+        digest: image.root().digest.clone(),
     })
 }
 

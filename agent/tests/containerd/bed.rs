@@ -177,3 +177,146 @@ pub(crate) fn two_layers() -> Image {
         ..Image::default()
     }
 }
+
+/// A bed with a containerd of its own.
+pub(crate) struct Engine {
+    pub(crate) bed: Bed,
+    containerd: Running,
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        let tasks = self.ctr_output(&["tasks", "ls", "-q"]);
+        for id in String::from_utf8_lossy(&tasks.stdout).split_whitespace() {
+            self.ctr_output(&["tasks", "rm", "--force", id]);
+        }
+    }
+}
+
+impl Engine {
+    /// It has mounts of its own, in which `/run` is the host's: so paths mean the same to it as on a real host.
+    pub(crate) fn new() -> Self {
+        let bed = Bed::new();
+        let (run, state) = (bed.path("host/run"), bed.path("host/var/lib/containerd"));
+        std::fs::create_dir_all(&run).unwrap();
+        std::fs::create_dir_all(&state).unwrap();
+        let config = format!(
+            "version = 2\nroot = \"{}\"\ndisabled_plugins = [\"io.containerd.grpc.v1.cri\"]\n",
+            state.display(),
+        );
+        let file = bed.path("containerd.toml");
+        std::fs::write(&file, config).unwrap();
+        let start = format!(
+            "mount --bind {} /run && exec containerd --config {}",
+            run.display(),
+            file.display()
+        );
+        let args = ["--mount", "--propagation", "private", "sh", "-c", &start];
+        let containerd = Running::start("unshare", "util-linux", &args, &bed.path("containerd.log"));
+        let engine = Self { bed, containerd };
+        until("containerd (of the package containerd)", || {
+            engine.ctr_output(&["version"]).status.success()
+        });
+        engine
+    }
+
+    pub(crate) fn containerd(&self) -> agent::containerd::Containerd {
+        agent::containerd::Containerd::connect(&self.bed.host())
+    }
+
+    /// A cgroup that no other test uses.
+    pub(crate) fn cgroup(&self) -> String {
+        format!("/aks-flex-node-test-{}", self.bed.port)
+    }
+
+    fn ctr_output(&self, args: &[&str]) -> std::process::Output {
+        let mounts = format!("--mount=/proc/{}/ns/mnt", self.containerd.0.id());
+        let mut ctr = Command::new("nsenter");
+        ctr.args([&mounts, "ctr", "--namespace", "aks-flex-node"]).args(args);
+        ctr.output()
+            .unwrap_or_else(|error| panic!("`nsenter` can't be started: {error}"))
+    }
+
+    pub(crate) fn ctr(&self, args: &[&str]) -> String {
+        let output = self.ctr_output(args);
+        assert!(
+            output.status.success(),
+            "ctr {args:?}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// Nothing is left in our namespace: no content, no half-done blob, no snapshot, no lease.
+    #[track_caller]
+    pub(crate) fn until_empty(&self) {
+        let mut left = String::new();
+        let begin = Instant::now();
+        while begin.elapsed() < Duration::from_secs(5) {
+            left = [
+                self.ctr(&["content", "ls", "-q"]),
+                self.ctr(&["content", "active"]).lines().skip(1).collect(),
+                self.ctr(&["snapshots", "ls"]).lines().skip(1).collect(),
+                self.ctr(&["leases", "ls", "-q"]),
+            ]
+            .concat();
+            if left.trim().is_empty() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        let log = std::fs::read_to_string(self.bed.path("containerd.log")).unwrap();
+        let log: Vec<_> = log
+            .lines()
+            .filter(|line| line.contains("level=err") || line.contains("level=warn"))
+            .collect();
+        panic!("left behind: {left}\n{}", log.join("\n"));
+    }
+}
+
+/// A door to the registry through which bytes pass slowly.
+pub(crate) struct SlowDoor {
+    port: u16,
+}
+
+impl Bed {
+    /// About 2 MB a second; it ends with the test's process.
+    pub(crate) fn slow_door(&self) -> SlowDoor {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let door = SlowDoor {
+            port: listener.local_addr().unwrap().port(),
+        };
+        let registry = self.port;
+        std::thread::spawn(move || {
+            for inside in listener.incoming().flatten() {
+                let Ok(outside) = std::net::TcpStream::connect(("127.0.0.1", registry)) else {
+                    continue;
+                };
+                let (mut from, mut to) = (inside.try_clone().unwrap(), outside.try_clone().unwrap());
+                std::thread::spawn(move || std::io::copy(&mut from, &mut to));
+                std::thread::spawn(move || slowly(outside, inside));
+            }
+        });
+        door
+    }
+}
+
+fn slowly(mut from: std::net::TcpStream, mut to: std::net::TcpStream) {
+    use std::io::{Read, Write};
+    let mut buffer = vec![0; 20_000];
+    while let Ok(read @ 1..) = from.read(&mut buffer) {
+        if to.write_all(&buffer[..read]).is_err() {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+impl SlowDoor {
+    /// Settings that lead an image's registry through the door.
+    pub(crate) fn registries(&self, bed: &Bed, image: &image::ImageRef) -> Registries {
+        let text = format!("server = \"http://127.0.0.1:{}\"\n", self.port);
+        let dir = bed.hosts_toml(image.repository.registry(), &text, 0o644);
+        Registries::load(&bed.host(), Some(&dir)).unwrap()
+    }
+}

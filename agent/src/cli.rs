@@ -118,7 +118,7 @@ impl Command {
                 command: "reset",
                 instead: "provision the host anew to remove the node",
             }),
-            Self::Ignition(_) => Err(NOT_YET),
+            Self::Ignition(Ignition { dir, spec }) => verb::ignition(&dir, spec.into()),
             Self::Version => {
                 print!("{}", verb::version());
                 Ok(Exit::Done)
@@ -151,6 +151,29 @@ pub struct Config {
 pub struct Ignition {
     /// The folder with the inputs.
     pub dir: std::path::PathBuf,
+    /// The version of the config: 3.3.0 for older Ignition.
+    #[arg(long, value_enum, default_value = "3.4.0")]
+    pub spec: Spec,
+}
+
+/// A version of Ignition's config.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Spec {
+    /// For Ignition before 2.15.
+    #[value(name = "3.3.0")]
+    Older,
+    /// What Azure Container Linux is given.
+    #[value(name = "3.4.0")]
+    Acl,
+}
+
+impl From<Spec> for butane::Spec {
+    fn from(spec: Spec) -> Self {
+        match spec {
+            Spec::Older => Self::V3_3_0,
+            Spec::Acl => Self::V3_4_0,
+        }
+    }
 }
 
 /// A phase of a machine's life.

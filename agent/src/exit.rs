@@ -41,6 +41,9 @@ pub enum Failure {
     /// The inputs of a first boot.
     #[error(transparent)]
     Bootstrap(#[from] bootstrap::Error),
+    /// The inputs of an Ignition config.
+    #[error("no Ignition config can be made of the inputs")]
+    Butane(#[from] butane::Error),
     /// A file of the host, or the machinery under the process.
     #[error("{what}")]
     Host {
@@ -89,6 +92,7 @@ impl Failure {
             Self::Usage(_) | Self::Unfit(_) | Self::Goal(_) => false,
             Self::Config(error) => error.may_pass(),
             Self::Bootstrap(error) => error.may_pass(),
+            Self::Butane(error) => matches!(error, butane::Error::Read { .. }),
             Self::Apply(failed) => !failed.is_final(),
             Self::Observe(_)
             | Self::Recover(_)

@@ -148,3 +148,18 @@ fn a_configuration_that_cannot_work_is_final_and_tells_the_key() {
 fn reset_does_not_pretend() {
     assert!(message(&["reset"], 1).starts_with("`reset` is not part of this release yet"));
 }
+
+#[test]
+fn inputs_of_no_ignition_config_are_told_without_their_values() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().to_str().unwrap();
+    assert!(message(&["ignition", path], 1).starts_with("no Ignition config can be made of the inputs"));
+    #[expect(clippy::disallowed_methods, reason = "a test's input")]
+    fs::write(
+        dir.path().join("agent.env"),
+        "AKS_FLEX_NODE_AGENT_IMAGE=registry.test/canary:latest\n",
+    )
+    .unwrap();
+    let text = message(&["ignition", path], NEVER);
+    assert!(text.contains("AKS_FLEX_NODE_AGENT_IMAGE in agent.env"), "{text}");
+}

@@ -2,6 +2,7 @@
 
 mod bootstrap;
 mod daemon;
+mod ignition;
 pub mod nspawn_lifecycle;
 mod recover;
 mod start;
@@ -24,6 +25,7 @@ use crate::{
 pub use bootstrap::bootstrap;
 pub use daemon::daemon;
 pub use recover::recover;
+pub use ignition::ignition;
 pub use start::start;
 pub use version::version;
 

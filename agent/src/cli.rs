@@ -133,11 +133,6 @@ impl Command {
     }
 }
 
-const NOT_YET: Failure = Failure::NotYet {
-    command: "this command",
-    instead: "wait",
-};
-
 /// Where the configuration is.
 #[derive(Args)]
 pub struct Config {

@@ -9,7 +9,7 @@ use crate::{
     config::{self, Access, Mount},
     facts::{Facts, Gpu, OsRelease},
     model::{Arch, MachineName, Secret},
-    step::{Content, Entry, File, Plan, Step},
+    step::{Content, Entry, File, Place, Plan, Step},
 };
 
 /// In every secret of these tests.
@@ -92,14 +92,18 @@ fn files(plan: &Plan) -> Vec<&File> {
         .collect()
 }
 
-/// The files of a plan as they will stand, secrets and all, but not the units, which have their own snapshots.
+/// The files of a plan as they will stand, secrets and all, but not the host's units and drop-ins: `units` has snapshots of these.
 fn shown(plan: &Plan) -> String {
     let units = units::written_by_agent(&AgentUnit::default());
+    let of_units = |file: &File| {
+        let drop_in = file.place == Place::Host && file.path.as_str().contains(".service.d/");
+        drop_in || units.iter().any(|unit| file.path.name() == unit.name)
+    };
     let mut text = String::new();
     for file in files(plan) {
         let place = format!("{:?} {}", file.place, file.path);
         text += &match &file.entry {
-            Entry::File { .. } if units.iter().any(|unit| file.path.name() == unit.name) => format!("── {place}\n"),
+            Entry::File { .. } if of_units(file) => format!("── {place}\n"),
             Entry::File { mode, content } => {
                 format!("── {place} {mode:04o}\n{}", String::from_utf8_lossy(content.bytes()))
             }

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
 
+use crate::agent_image;
 use crate::bed::{self, Bed};
 use crate::cache::Cache;
 use crate::check::{self, Selection};
@@ -40,7 +41,7 @@ enum Verb {
     /// Show the logs of a bed: a host's journal, or a server of the cloud.
     Logs(Logs),
     /// Build the agent's OCI image and print its reference.
-    Image(Image),
+    Image(agent_image::Options),
     /// Measure, and write docs/performance.md.
     Bench(Bench),
     /// Formatting, lints, unit tests, checks: what CI runs.
@@ -141,22 +142,6 @@ pub(crate) struct Logs {
 }
 
 #[derive(Args)]
-pub(crate) struct Image {
-    /// The folder to write the OCI layout to.
-    #[arg(long)]
-    pub(crate) output: Option<PathBuf>,
-    /// Where to push it: REGISTRY/REPOSITORY.
-    #[arg(long)]
-    pub(crate) push: Option<String>,
-    /// A variant for tests.
-    #[arg(long)]
-    pub(crate) variant: Option<String>,
-    /// The Cargo profile of what is in it: `image` ships, `quick` builds in seconds.
-    #[arg(long, default_value = "image")]
-    pub(crate) profile: String,
-}
-
-#[derive(Args)]
 pub(crate) struct Bench {
     /// An agent image (OCI layout) to measure instead of building one.
     #[arg(long)]
@@ -183,6 +168,7 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode> {
 async fn verb(verb: Verb) -> Result<ExitCode> {
     let good = match verb {
         Verb::Deps => deps::ensure().await.map(|()| true)?,
+        Verb::Image(options) => agent_image::run(options).await.map(|()| true)?,
         Verb::Check(options) => {
             let selection = Selection::of(&options.names, &options.group)?;
             if options.list {
@@ -207,7 +193,7 @@ async fn verb(verb: Verb) -> Result<ExitCode> {
                 .await?;
             return Ok(exit(code));
         }
-        Verb::Up(_) | Verb::Kubectl(_) | Verb::Logs(_) | Verb::Image(_) | Verb::Bench(_) | Verb::Test(_) => {
+        Verb::Up(_) | Verb::Kubectl(_) | Verb::Logs(_) | Verb::Bench(_) | Verb::Test(_) => {
             anyhow::bail!("not built yet")
         }
         Verb::Inner(_) => unreachable!("done before the runtime"),

@@ -1,1 +1,0 @@
-//! The agent's OCI image: built from the workspace, assembled by the `image` crate.

@@ -15,6 +15,10 @@ use crate::cloud::approver;
 use crate::deps;
 use crate::host::Host;
 use crate::host::supervisor::{self, Inner};
+use crate::{bench, logs, suite, up};
+
+/// Names the Kubernetes programs for every verb that needs them.
+const KUBE: &str = "AKS_FLEX_NODE_HARNESS_KUBE";
 
 /// The test bed of aks-flex-node: hosts that play Azure Container Linux, a registry and a real cluster.
 #[derive(Parser)]
@@ -69,6 +73,9 @@ pub(crate) struct Up {
     /// An agent image (OCI layout) to use instead of building one.
     #[arg(long)]
     pub(crate) image: Option<PathBuf>,
+    /// A folder or archive that has the Kubernetes programs.
+    #[arg(long, env = KUBE)]
+    pub(crate) kube: Option<PathBuf>,
 }
 
 #[derive(Args)]
@@ -90,6 +97,9 @@ pub(crate) struct Check {
     /// An agent image (OCI layout) to check instead of building one.
     #[arg(long)]
     pub(crate) image: Option<PathBuf>,
+    /// A folder or archive that has the Kubernetes programs.
+    #[arg(long, env = KUBE)]
+    pub(crate) kube: Option<PathBuf>,
     /// Print the names of the checks and end.
     #[arg(long)]
     pub(crate) list: bool,
@@ -146,6 +156,9 @@ pub(crate) struct Bench {
     /// An agent image (OCI layout) to measure instead of building one.
     #[arg(long)]
     pub(crate) image: Option<PathBuf>,
+    /// A folder or archive that has the Kubernetes programs.
+    #[arg(long, env = KUBE)]
+    pub(crate) kube: Option<PathBuf>,
 }
 
 /// Does what the command line asks for.
@@ -193,8 +206,23 @@ async fn verb(verb: Verb) -> Result<ExitCode> {
                 .await?;
             return Ok(exit(code));
         }
-        Verb::Up(_) | Verb::Kubectl(_) | Verb::Logs(_) | Verb::Bench(_) | Verb::Test(_) => {
-            anyhow::bail!("not built yet")
+        Verb::Up(options) => {
+            deps::ensure().await?;
+            up::up(&options).await.map(|()| true)?
+        }
+        Verb::Kubectl(options) => {
+            let bed = Bed::open(&Cache::open()?, &options.bed.run)?;
+            let kubectl = bed.cloud()?.cluster.plane().kubectl();
+            return Ok(exit(kubectl.args(&options.args).show().await?));
+        }
+        Verb::Logs(options) => {
+            let bed = Bed::open(&Cache::open()?, &options.bed.run)?;
+            return Ok(exit(logs::show(&bed, options.of.as_deref(), &options.args).await?));
+        }
+        Verb::Test(options) => suite::test(&options).await?,
+        Verb::Bench(options) => {
+            deps::ensure().await?;
+            bench::bench(&options).await.map(|()| true)?
         }
         Verb::Inner(_) => unreachable!("done before the runtime"),
     };

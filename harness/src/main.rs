@@ -8,6 +8,7 @@
 mod agent_image;
 mod base;
 mod bed;
+mod bench;
 mod ca;
 mod cache;
 mod check;
@@ -17,11 +18,16 @@ mod command;
 mod debian;
 mod deps;
 mod host;
+mod logs;
 mod machine_image;
 mod net;
+mod node;
 mod process;
+mod product;
 mod progress;
 mod run;
+mod suite;
+mod up;
 mod wait;
 
 use std::process::ExitCode;

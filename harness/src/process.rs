@@ -106,6 +106,20 @@ impl Daemon {
     }
 }
 
+/// Waits until somebody wants this process to end, and says so.
+pub(crate) async fn interrupted() -> anyhow::Error {
+    use tokio::signal::unix::{SignalKind, signal};
+    let (Ok(mut terminate), Ok(mut hangup)) = (signal(SignalKind::terminate()), signal(SignalKind::hangup())) else {
+        return anyhow::anyhow!("signals can't be caught");
+    };
+    tokio::select! {
+        _ = tokio::signal::ctrl_c() => {}
+        _ = terminate.recv() => {}
+        _ = hangup.recv() => {}
+    }
+    anyhow::anyhow!("interrupted")
+}
+
 /// Ends every server of a run, the youngest first.
 ///
 /// # Errors

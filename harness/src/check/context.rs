@@ -3,13 +3,20 @@
 use std::cell::RefCell;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::Result;
+use image::ImageRef;
 
+use crate::agent_image::Variant;
 use crate::bed::Bed;
 use crate::cache;
+use crate::cloud::Cloud;
+use crate::cloud::cluster::Operation;
 use crate::host::{Host, Options};
+use crate::node::{Joining, READY};
+use crate::product::Product;
 
 /// How deep a check looks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,9 +26,16 @@ pub(crate) enum Depth {
     Full,
 }
 
+/// What checks that join share: one cloud, one product.
+pub(crate) struct World {
+    pub(crate) cloud: Cloud,
+    pub(crate) product: Product,
+}
+
 /// A check's surroundings.
 pub(crate) struct Context {
     pub(crate) bed: Bed,
+    world: Option<Rc<World>>,
     pub(crate) depth: Depth,
     /// How often what is repeated is repeated, if the command line says so.
     pub(crate) times: Option<u32>,
@@ -34,14 +48,87 @@ pub(crate) struct Context {
 static NUMBER: AtomicU32 = AtomicU32::new(1);
 
 impl Context {
-    pub(crate) fn new(bed: Bed, depth: Depth, times: Option<u32>, seed: u64) -> Self {
+    pub(crate) fn new(bed: Bed, world: Option<Rc<World>>, depth: Depth, times: Option<u32>, seed: u64) -> Self {
         Self {
             bed,
+            world,
             depth,
             times,
             seed,
             hosts: RefCell::new(Vec::new()),
         }
+    }
+
+    fn world(&self) -> &World {
+        self.world
+            .as_deref()
+            .expect("a check that needs the cloud says so in its row")
+    }
+
+    /// The cloud.
+    pub(crate) fn cloud(&self) -> &Cloud {
+        &self.world().cloud
+    }
+
+    /// The agent's images.
+    pub(crate) fn product(&self) -> &Product {
+        &self.world().product
+    }
+
+    /// An image other than the one that hosts start with, in the registry.
+    ///
+    /// # Errors
+    /// As `Product::variant`.
+    pub(crate) async fn variant(&self, variant: Variant) -> Result<ImageRef> {
+        self.product().variant(self.cloud(), variant).await
+    }
+
+    /// What makes a host of a fresh name join; to be changed, and then given to `boot`.
+    ///
+    /// # Errors
+    /// As `Joining::of`.
+    pub(crate) async fn joining(&self) -> Result<Joining> {
+        Joining::of(self.cloud(), self.product(), &self.name()).await
+    }
+
+    /// The host that is to join, off.
+    ///
+    /// # Errors
+    /// As `Joining::create`.
+    pub(crate) async fn provision(&self, joining: &Joining) -> Result<Host> {
+        let host = joining.create(&self.bed.run, self.product()).await?;
+        self.hosts.borrow_mut().push(host.clone());
+        Ok(host)
+    }
+
+    /// The host that is to join, booted; its bootstrap is on its way.
+    ///
+    /// # Errors
+    /// As `provision`, `Host::start` and `Host::wait_booted`.
+    pub(crate) async fn boot(&self, joining: &Joining) -> Result<Host> {
+        let host = self.provision(joining).await?;
+        host.start().await?;
+        host.wait_booted().await?;
+        Ok(host)
+    }
+
+    /// A host that has joined: its node is Ready and its agent's unit active.
+    ///
+    /// # Errors
+    /// It did not, in time.
+    pub(crate) async fn joined(&self) -> Result<Host> {
+        let host = self.boot(&self.joining().await?).await?;
+        self.cloud().cluster.node_ready(host.name(), READY).await?;
+        host.wait_active(&["aks-flex-node-agent.service"], READY).await?;
+        Ok(host)
+    }
+
+    /// Upgrades a host's agent and waits until the operation is over.
+    ///
+    /// # Errors
+    /// As `Cloud::upgrade`.
+    pub(crate) async fn upgrade(&self, host: &Host, to: &ImageRef) -> Result<Operation> {
+        self.cloud().upgrade(host.name(), to, READY).await
     }
 
     /// A name for a host that no other host of the bed has.

@@ -2,8 +2,10 @@
 //!
 //! A check is an async function over a `Context`, which makes hosts for it, remembers them for the artifacts of a failure, and takes them down.
 
+mod bed;
 mod context;
 mod host;
+mod join;
 mod report;
 mod runner;
 
@@ -22,7 +24,6 @@ pub(crate) enum Needs {
     /// Hosts and their network.
     Hosts,
     /// All of it: registry, cluster, and the agent's image.
-    #[expect(dead_code, reason = "for the checks that join")]
     Cloud,
 }
 
@@ -60,7 +61,11 @@ use check;
 
 /// Every check there is, in the order in which they are started.
 pub(crate) fn all() -> Vec<Check> {
-    [host::CHECKS].into_iter().flatten().collect()
+    bed::CHECKS
+        .into_iter()
+        .chain(host::CHECKS)
+        .chain(join::CHECKS)
+        .collect()
 }
 
 /// Says that a check can't show its point here, and why.

@@ -7,13 +7,16 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, anyhow, bail};
 use tokio::task::JoinSet;
 
-use super::context::Depth;
+use super::context::{Depth, World};
 use super::report::{Ended, LIMITS, Report, Row};
 use super::{Check, Context, Needs, Skip, all};
 use crate::base::Base;
 use crate::bed::Bed;
 use crate::cache::Cache;
 use crate::cli;
+use crate::cloud::{Cloud, Ingredients};
+use crate::process::interrupted;
+use crate::product::Product;
 use crate::progress::{self, step};
 use crate::run::Life;
 
@@ -56,6 +59,12 @@ impl Selection {
     }
 }
 
+impl Selection {
+    fn needs_cloud(&self) -> bool {
+        self.checks.iter().any(|check| check.needs == Needs::Cloud)
+    }
+}
+
 /// Prints the names of the checks.
 pub(crate) fn list(selection: &Selection) {
     for check in &selection.checks {
@@ -71,9 +80,14 @@ pub(crate) async fn run(selection: Selection, options: &cli::Check) -> Result<bo
     let cache = Cache::open()?;
     // Once, before the clocks of the checks run.
     Base::of(&cache).await?;
+    let ingredients = if selection.needs_cloud() {
+        Some(Ingredients::of(&cache, options.kube.as_deref()).await?)
+    } else {
+        None
+    };
     let bed = Bed::make(&cache, &format!("check-{}", std::process::id()), Life::Ours).await?;
     let checked = tokio::select! {
-        report = checked(&bed, selection, options) => report,
+        report = checked(&bed, ingredients.as_ref(), selection, options) => report,
         signal = interrupted() => Err(signal),
     };
     // However it went: nothing stays but the artifacts.
@@ -87,30 +101,22 @@ pub(crate) async fn run(selection: Selection, options: &cli::Check) -> Result<bo
     Ok(report.good())
 }
 
-/// Waits until somebody wants us to end.
-pub(crate) async fn interrupted() -> anyhow::Error {
-    use tokio::signal::unix::{SignalKind, signal};
-    let (Ok(mut terminate), Ok(mut hangup)) = (signal(SignalKind::terminate()), signal(SignalKind::hangup())) else {
-        return anyhow!("signals can't be caught");
-    };
-    tokio::select! {
-        _ = tokio::signal::ctrl_c() => {}
-        _ = terminate.recv() => {}
-        _ = hangup.recv() => {}
-    }
-    anyhow!("interrupted")
-}
-
-async fn checked(bed: &Bed, selection: Selection, options: &cli::Check) -> Result<Report> {
+async fn checked(
+    bed: &Bed,
+    ingredients: Option<&Ingredients>,
+    selection: Selection,
+    options: &cli::Check,
+) -> Result<Report> {
     let seed = options.seed.unwrap_or_else(|| u64::from(std::process::id()));
     progress::note(&format!(
         "{} checks, {} side by side, seed {seed}",
         selection.checks.len(),
         options.jobs
     ));
-    if selection.checks.iter().any(|check| check.needs == Needs::Cloud) {
-        bail!("no cloud yet");
-    }
+    let world = match ingredients {
+        Some(ingredients) => Some(Rc::new(world(bed, ingredients, options).await?)),
+        None => None,
+    };
     let depth = if options.full { Depth::Full } else { Depth::Short };
     let order: Vec<&str> = selection.checks.iter().map(|check| check.name).collect();
     let mut waiting: VecDeque<Check> = selection.checks.into();
@@ -123,7 +129,7 @@ async fn checked(bed: &Bed, selection: Selection, options: &cli::Check) -> Resul
         while running.len() < options.jobs.max(1)
             && let Some(check) = waiting.pop_front()
         {
-            let context = Context::new(bed.clone(), depth, options.n, seed);
+            let context = Context::new(bed.clone(), world.clone(), depth, options.n, seed);
             running.spawn_local(one(check, Rc::new(context)));
         }
         let Some(row) = running.join_next().await else { break };
@@ -133,6 +139,18 @@ async fn checked(bed: &Bed, selection: Selection, options: &cli::Check) -> Resul
         .checks
         .sort_by_key(|row| order.iter().position(|name| *name == row.name));
     Ok(report)
+}
+
+/// The cloud, and the agent's image in its registry.
+async fn world(bed: &Bed, ingredients: &Ingredients, options: &cli::Check) -> Result<World> {
+    let cloud = Cloud::up(&bed.run, &bed.net, ingredients).await?;
+    let dir = bed.run.cloud_dir().join("agent");
+    let product = step(
+        "the agent's image",
+        Product::make(&cloud, &dir, options.image.as_deref()),
+    )
+    .await?;
+    Ok(World { cloud, product })
 }
 
 /// One check from its first host to its last.

@@ -1,0 +1,306 @@
+//! `cargo harness bench`: the figures of docs/performance.md, measured on a bed of its own, each beside a bare tool where there is one.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use image::ImageRef;
+
+use crate::agent_image::{self, Profile, Variant};
+use crate::base::Base;
+use crate::bed::Bed;
+use crate::cache::Cache;
+use crate::cli;
+use crate::cloud::{Cloud, Ingredients};
+use crate::host::Host;
+use crate::node::{Joining, READY};
+use crate::process::interrupted;
+use crate::product::Product;
+use crate::progress::step;
+use crate::run::Life;
+
+const AGENT: &str = "aks-flex-node-agent.service";
+
+/// How often what takes a second or less is repeated; the median counts.
+const TIMES: usize = 9;
+
+/// A line of the table.
+struct Figure {
+    what: &'static str,
+    value: String,
+    /// What it must not exceed, if the product's goals say so.
+    bound: &'static str,
+    /// The same done by a bare tool, and the ratio.
+    beside: String,
+}
+
+/// Measures and writes docs/performance.md.
+///
+/// # Errors
+/// The bed can't be made, the host does not join, or an upgrade does not end as it must.
+pub(crate) async fn bench(options: &cli::Bench) -> Result<()> {
+    let cache = Cache::open()?;
+    Base::of(&cache).await?;
+    let ingredients = Ingredients::of(&cache, options.kube.as_deref()).await?;
+    let bed = Bed::make(&cache, &format!("bench-{}", std::process::id()), Life::Ours).await?;
+    let measured = tokio::select! {
+        measured = measure(&bed, &ingredients, options) => measured,
+        signal = interrupted() => Err(signal),
+    };
+    let down = step("take the bed down", bed.down()).await;
+    let text = page(&measured?);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/performance.md");
+    fs::write(&path, &text).with_context(|| path.display().to_string())?;
+    print!("{text}");
+    down
+}
+
+async fn measure(bed: &Bed, ingredients: &Ingredients, options: &cli::Bench) -> Result<Vec<Figure>> {
+    let cloud = Cloud::up(&bed.run, &bed.net, ingredients).await?;
+    let product = Product::make(&cloud, &bed.run.cloud_dir().join("agent"), options.image.as_deref()).await?;
+    let size = agent_image::build(Profile::of_environment()?, Variant::Good)
+        .await?
+        .size();
+    let mut figures = vec![Figure {
+        what: "image, compressed",
+        value: format!("{:.2} MB", size as f64 / 1e6),
+        bound: "6 MB",
+        beside: String::new(),
+    }];
+    let joining = Joining::of(&cloud, &product, "bench1").await?;
+    let host = joining.create(&bed.run, &product).await?;
+    figures.extend(step("first boot", first_boot(&host, &cloud)).await?);
+    figures.push(step("idle daemon", idle(&host)).await?);
+    figures.push(step("ctr run", container(&host, &product.image, &cloud.images.busybox)).await?);
+    figures.extend(step("upgrades", upgrades(&host, &cloud, &product)).await?);
+    Ok(figures)
+}
+
+/// From the start of a host to its node, and the agent's own part of it.
+async fn first_boot(host: &Host, cloud: &Cloud) -> Result<Vec<Figure>> {
+    let start = Instant::now();
+    host.start().await?;
+    host.wait_booted().await?;
+    let booted = start.elapsed();
+    cloud.cluster.node_ready(host.name(), READY).await?;
+    let ready = start.elapsed();
+    host.wait_active(&[AGENT], READY).await?;
+    // The unit is gone with what it had to do, or stands; its times stay in the journal either way.
+    let own = host
+        .journal(&["--unit=aks-flex-node-bootstrap.service", "--output=short-monotonic"])
+        .await?;
+    let times: Vec<f64> = own.lines().filter_map(monotonic).collect();
+    let own = times
+        .last()
+        .zip(times.first())
+        .map_or(0.0, |(last, first)| last - first);
+    Ok(vec![
+        Figure {
+            what: "host start → booted",
+            value: seconds(booted),
+            bound: "",
+            beside: String::new(),
+        },
+        Figure {
+            what: "host start → node Ready",
+            value: seconds(ready),
+            bound: "",
+            beside: format!("{own:.1} s of it bootstrap: {:.0} %", 100.0 * own / ready.as_secs_f64()),
+        },
+    ])
+}
+
+/// The time of a line of `--output=short-monotonic`: `[    5.123456] host …`.
+fn monotonic(line: &str) -> Option<f64> {
+    line.strip_prefix('[')?.split_once(']')?.0.trim().parse().ok()
+}
+
+/// What the daemon keeps in memory when nothing happens.
+async fn idle(host: &Host) -> Result<Figure> {
+    let script = format!(
+        "for p in $(find /sys/fs/cgroup/system.slice/system-aksflex.slice/{AGENT} -name cgroup.procs -exec cat {{}} +); do \
+         [ \"$(cat /proc/$p/comm)\" = aks-flex-node ] && awk '/VmRSS/ {{print $2}}' /proc/$p/status; done"
+    );
+    let kibibytes: f64 = host
+        .sh(&script)
+        .await?
+        .lines()
+        .next()
+        .context("no process of the agent")?
+        .parse()?;
+    Ok(Figure {
+        what: "idle daemon, resident",
+        value: format!("{:.1} MB", kibibytes * 1024.0 / 1e6),
+        bound: "12 MB",
+        beside: String::new(),
+    })
+}
+
+/// A container of the agent's image that does nothing, beside one of busybox that does nothing.
+async fn container(host: &Host, agent: &ImageRef, busybox: &ImageRef) -> Result<Figure> {
+    let (agent, busybox) = (agent.to_string(), busybox.to_string());
+    let pull = ["ctr", "--namespace", "aks-flex-node", "images", "pull", &busybox];
+    host.exec_ok(&pull).await?;
+    let own = run(host, &[&agent, "bench", "/usr/bin/aks-flex-node", "version"]).await?;
+    let bare = run(host, &[&busybox, "bench", "/bin/true"]).await?;
+    Ok(Figure {
+        what: "`ctr run`, agent's `version`",
+        value: format!("{:.0} ms", own * 1e3),
+        bound: "",
+        beside: format!("busybox `true` {:.0} ms: {:.2} ×", bare * 1e3, own / bare),
+    })
+}
+
+/// The median time of `ctr run`, taken inside: entering the host is no part of it.
+async fn run(host: &Host, what: &[&str]) -> Result<f64> {
+    let mut times = Vec::new();
+    for _ in 0..TIMES {
+        let line = ["ctr", "--namespace", "aks-flex-node", "run", "--rm", "--net-host"].join(" ");
+        let script = format!(
+            "s=$EPOCHREALTIME; {line} {} > /dev/null < /dev/null; echo $s $EPOCHREALTIME",
+            what.join(" ")
+        );
+        let said = host.sh(&script).await?;
+        let (start, end) = said.trim().split_once(' ').context("two times")?;
+        times.push(end.parse::<f64>()? - start.parse::<f64>()?);
+    }
+    times.sort_by(f64::total_cmp);
+    Ok(times[TIMES / 2])
+}
+
+/// A good upgrade's gap, and the way back from a candidate that exits at once.
+async fn upgrades(host: &Host, cloud: &Cloud, product: &Product) -> Result<Vec<Figure>> {
+    let second = product.variant(cloud, Variant::Second).await?;
+    let over = cloud.upgrade(host.name(), &second, READY).await?;
+    ensure!(
+        over.phase() == "Complete",
+        "the upgrade ended {}: {}",
+        over.phase(),
+        over.message()
+    );
+    let gap = gap(host, 1).await?;
+    let exits = product.variant(cloud, Variant::Exits).await?;
+    let before = starts(host).await?.len();
+    let over = cloud.upgrade(host.name(), &exits, READY).await?;
+    ensure!(
+        over.phase() == "Failed",
+        "the broken upgrade ended {}: {}",
+        over.phase(),
+        over.message()
+    );
+    host.wait_active(&[AGENT], READY).await?;
+    let back = gap_since(host, before).await?;
+    Ok(vec![
+        Figure {
+            what: "upgrade: old daemon gone → new one ready",
+            value: format!("{gap:.2} s"),
+            bound: "3 s",
+            beside: String::new(),
+        },
+        Figure {
+            what: "candidate that exits at once: old daemon gone → last good one ready",
+            value: format!("{back:.2} s"),
+            bound: "15 s",
+            beside: String::new(),
+        },
+    ])
+}
+
+/// When the agent's unit was started and stopped, of all boots: `Started`, `Stopped` and their times.
+async fn starts(host: &Host) -> Result<Vec<(bool, f64)>> {
+    let said = host
+        .journal(&[&format!("UNIT={AGENT}"), "--output=short-monotonic"])
+        .await?;
+    let event = |line: &str| {
+        let time = monotonic(line)?;
+        match (
+            line.contains("Started "),
+            line.contains("Stopping ") || line.contains("Main process exited"),
+        ) {
+            (true, _) => Some((true, time)),
+            (false, true) => Some((false, time)),
+            (false, false) => None,
+        }
+    };
+    Ok(said.lines().filter_map(event).collect())
+}
+
+/// From the last-but-`nth` stop to the start that follows it.
+async fn gap(host: &Host, nth: usize) -> Result<f64> {
+    let events = starts(host).await?;
+    let from = events
+        .iter()
+        .rev()
+        .filter(|(started, _)| !started)
+        .nth(nth - 1)
+        .context("no stop")?
+        .1;
+    let to = events
+        .iter()
+        .find(|(started, at)| *started && *at >= from)
+        .context("no start after the stop")?
+        .1;
+    Ok(to - from)
+}
+
+/// From the first stop after that many events to the last start.
+async fn gap_since(host: &Host, before: usize) -> Result<f64> {
+    let events = starts(host).await?.split_off(before);
+    let from = events.iter().find(|(started, _)| !started).context("no stop")?.1;
+    let to = events.iter().rev().find(|(started, _)| *started).context("no start")?.1;
+    Ok(to - from)
+}
+
+fn seconds(time: Duration) -> String {
+    format!("{:.1} s", time.as_secs_f64())
+}
+
+fn page(figures: &[Figure]) -> String {
+    let mut text = String::from("# Figures\n\nMeasured by `cargo harness bench`, which writes this page. ");
+    let _ = writeln!(
+        text,
+        "Machine: {}.\n\n| what | measured | bound | beside |\n| --- | --- | --- | --- |",
+        machine()
+    );
+    for Figure {
+        what,
+        value,
+        bound,
+        beside,
+    } in figures
+    {
+        let _ = writeln!(text, "| {what} | {value} | {bound} | {beside} |");
+    }
+    text
+}
+
+/// The machine by what counts: processor, how many, memory, kernel.
+fn machine() -> String {
+    let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+    let field = |text: &str, name: &str| {
+        let line = text.lines().find(|line| line.starts_with(name)).unwrap_or_default();
+        line.split_once(':')
+            .map_or(String::new(), |(_, value)| value.trim().to_owned())
+    };
+    let processors = std::thread::available_parallelism().map_or(0, usize::from);
+    let memory = field(&read("/proc/meminfo"), "MemTotal");
+    let kernel = read("/proc/sys/kernel/osrelease");
+    format!(
+        "{processors} × {}, {memory} memory, Linux {}",
+        field(&read("/proc/cpuinfo"), "model name"),
+        kernel.trim()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_of_the_journal_are_read() {
+        assert_eq!(monotonic("[    5.250000] h1 systemd[1]: Started x"), Some(5.25));
+        assert_eq!(monotonic("-- Boot 0123 --"), None);
+    }
+}

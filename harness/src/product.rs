@@ -1,0 +1,117 @@
+//! The product as the bed has it: the agent's image, given or built, and the program in it, which renders Ignition.
+
+use std::fs;
+use std::io::{Cursor, Read};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use image::{Digest, ImageRef};
+use serde_json::Value;
+
+use crate::agent_image::{self, Profile, Variant};
+use crate::cache;
+use crate::cloud::Cloud;
+use crate::command::Command;
+
+/// Where the agent's images lie in the bed's registry.
+const REPOSITORY: &str = "aks-flex-node/agent";
+
+/// The agent's images in a bed.
+#[derive(Clone, Debug)]
+pub(crate) struct Product {
+    /// The agent that hosts start with.
+    pub(crate) image: ImageRef,
+    profile: Profile,
+    dir: PathBuf,
+}
+
+impl Product {
+    /// Builds the agent's image, or takes the OCI layout `given`, and pushes it into the cloud's registry. `dir` keeps what is made on the way.
+    ///
+    /// # Errors
+    /// Cargo's, or what was given is no OCI layout of an agent.
+    pub(crate) async fn make(cloud: &Cloud, dir: &Path, given: Option<&Path>) -> Result<Self> {
+        let profile = Profile::of_environment()?;
+        cache::private_dir(dir)?;
+        let layout = match given {
+            Some(given) => given.to_owned(),
+            None => {
+                let layout = dir.join(Variant::Good.to_string());
+                agent_image::build(profile, Variant::Good)
+                    .await?
+                    .write_folder(&layout)?;
+                layout
+            }
+        };
+        let bytes = program(&layout).with_context(|| format!("{} as the agent's image", layout.display()))?;
+        let path = dir.join("aks-flex-node");
+        fs::write(&path, bytes)?;
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
+        let image = cloud.registry.push(&layout, REPOSITORY, "good").await?;
+        Ok(Self {
+            image,
+            profile,
+            dir: dir.to_owned(),
+        })
+    }
+
+    /// Another image than the one that hosts start with, in the registry.
+    ///
+    /// # Errors
+    /// It can't be built or pushed.
+    pub(crate) async fn variant(&self, cloud: &Cloud, variant: Variant) -> Result<ImageRef> {
+        // Several checks may want the same one at once.
+        let folder = tempfile::tempdir_in(&self.dir)?;
+        let layout = folder.path().join("layout");
+        agent_image::build(self.profile, variant).await?.write_folder(&layout)?;
+        cloud.registry.push(&layout, REPOSITORY, &variant.to_string()).await
+    }
+
+    /// The Ignition config (3.3.0) that the agent makes of a folder of inputs.
+    ///
+    /// # Errors
+    /// What the agent says of the folder.
+    pub(crate) async fn ignition(&self, inputs: &Path) -> Result<String> {
+        let program = self.dir.join("aks-flex-node");
+        Command::new(program)
+            .args(["ignition", "--spec=3.3.0"])
+            .arg(inputs)
+            .read()
+            .await
+    }
+}
+
+/// The agent's program in an OCI layout.
+fn program(layout: &Path) -> Result<Vec<u8>> {
+    let index: Value = serde_json::from_slice(&fs::read(layout.join("index.json"))?)?;
+    let manifest: Value = serde_json::from_slice(&blob(layout, &index["manifests"][0])?)?;
+    let layers = manifest["layers"].as_array().context("its manifest has no layers")?;
+    for layer in layers.iter().rev() {
+        let packed = blob(layout, layer)?;
+        let kind = layer["mediaType"].as_str().unwrap_or_default();
+        let tar: Box<dyn Read> = match kind.rsplit_once('+') {
+            Some((_, "gzip")) => Box::new(flate2::read::GzDecoder::new(Cursor::new(packed))),
+            Some((_, "zstd")) => Box::new(zstd::Decoder::new(Cursor::new(packed))?),
+            _ => Box::new(Cursor::new(packed)),
+        };
+        for entry in tar::Archive::new(tar).entries()? {
+            let mut entry = entry?;
+            if entry.path()?.ends_with("usr/bin/aks-flex-node") {
+                let mut bytes = Vec::new();
+                entry.read_to_end(&mut bytes)?;
+                return Ok(bytes);
+            }
+        }
+    }
+    bail!("it has no /usr/bin/aks-flex-node")
+}
+
+fn blob(layout: &Path, descriptor: &Value) -> Result<Vec<u8>> {
+    let digest: Digest = descriptor["digest"]
+        .as_str()
+        .context("a descriptor has no digest")?
+        .parse()?;
+    let path = layout.join("blobs/sha256").join(digest.hex());
+    fs::read(&path).with_context(|| format!("no blob {digest}"))
+}

@@ -1,0 +1,54 @@
+//! `cargo harness test`: what CI runs, and a person too.
+
+use std::path::Path;
+
+use anyhow::{Result, bail};
+
+use crate::check::{self, Selection};
+use crate::cli;
+use crate::command::Command;
+use crate::deps;
+use crate::progress::step;
+
+/// Cargo's part: formatting, lints, unit tests.
+const CARGO: &[(&str, &[&str])] = &[
+    ("formatting", &["fmt", "--all", "--check"]),
+    (
+        "lints",
+        &[
+            "clippy",
+            "--quiet",
+            "--workspace",
+            "--all-targets",
+            "--locked",
+            "--",
+            "--deny",
+            "warnings",
+        ],
+    ),
+    ("unit tests", &["test", "--quiet", "--workspace", "--locked"]),
+];
+
+/// Runs all of it, to the first that fails. True if nothing did.
+///
+/// # Errors
+/// A part could not be run.
+pub(crate) async fn test(options: &cli::Check) -> Result<bool> {
+    // The tests need some of the packages too.
+    deps::ensure().await?;
+    let selection = Selection::of(&options.names, &options.group)?;
+    for (name, args) in CARGO {
+        step(name, cargo(args)).await?;
+    }
+    check::run(selection, options).await
+}
+
+/// Cargo in the workspace; what it says is for people to see.
+async fn cargo(args: &[&str]) -> Result<()> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    match Command::new(cargo).args(args).dir(&workspace).show().await? {
+        Some(0) => Ok(()),
+        _ => bail!("cargo {} failed", args.join(" ")),
+    }
+}

@@ -1,0 +1,93 @@
+//! `cargo harness up`: a bed for people, with a host that has joined and a pod that runs.
+
+use anyhow::Result;
+
+use crate::base::Base;
+use crate::bed::Bed;
+use crate::cache::Cache;
+use crate::cli;
+use crate::cloud::{Cloud, Ingredients};
+use crate::host::Host;
+use crate::node::{Joining, READY};
+use crate::process::interrupted;
+use crate::product::Product;
+use crate::progress::step;
+use crate::run::Life;
+
+/// The host's name, its node's, and its pod's.
+const HOST: &str = "node1";
+const POD: &str = "web";
+
+/// Makes the bed and says how to look at it.
+///
+/// # Errors
+/// A step failed, or we were interrupted: what stands by then stays, to be looked at; `down` removes it.
+pub(crate) async fn up(options: &cli::Up) -> Result<()> {
+    let cache = Cache::open()?;
+    Base::of(&cache).await?;
+    let ingredients = Ingredients::of(&cache, options.kube.as_deref()).await?;
+    let name = &options.bed.run;
+    let bed = step("network", Bed::make(&cache, name, Life::Lasting)).await?;
+    let stands = tokio::select! {
+        stands = stand(&bed, &ingredients, options) => stands,
+        signal = interrupted() => Err(signal),
+    };
+    match stands {
+        Ok(host) => {
+            println!("{}", guide(&bed, &host));
+            Ok(())
+        }
+        Err(error) => Err(error.context(format!(
+            "the bed does not stand whole: look at it with `cargo harness logs --run {name}`, remove it with `cargo harness down --run {name}`"
+        ))),
+    }
+}
+
+async fn stand(bed: &Bed, ingredients: &Ingredients, options: &cli::Up) -> Result<Host> {
+    let cloud = Cloud::up(&bed.run, &bed.net, ingredients).await?;
+    let dir = bed.run.cloud_dir().join("agent");
+    let product = step(
+        "the agent's image",
+        Product::make(&cloud, &dir, options.image.as_deref()),
+    )
+    .await?;
+    let joining = step("bootstrap token", Joining::of(&cloud, &product, HOST)).await?;
+    let host = step("host, by Ignition", joining.create(&bed.run, &product)).await?;
+    step("boot", async {
+        host.start().await?;
+        host.wait_booted().await
+    })
+    .await?;
+    step("node Ready", cloud.cluster.node_ready(HOST, READY)).await?;
+    step("pod Running", async {
+        cloud.cluster.pod(POD, HOST, &cloud.images.busybox).await?;
+        cloud.cluster.pod_running(POD, READY).await
+    })
+    .await?;
+    Ok(host)
+}
+
+/// What there is, and how to look at it.
+fn guide(bed: &Bed, host: &Host) -> String {
+    let run = &bed.run.id;
+    let of = if run == "bed" {
+        String::new()
+    } else {
+        format!(" --run {run}")
+    };
+    let name = host.name();
+    format!(
+        "\nThe bed {run} stands: network namespace {} ({}/24), registry, cluster, host {name} ({}), pod {POD}.\n\
+         \n  cargo harness exec{of} {name} -- systemctl status aks-flex-node-agent\n  \
+         cargo harness exec{of} {name} -- machinectl list\n  \
+         cargo harness kubectl{of} -- get nodes,pods -o wide\n  \
+         cargo harness logs{of} {name}\n  \
+         cargo harness logs{of}            the servers that log\n  \
+         cargo harness down{of}            removes all of it\n\
+         \nIts files: {}",
+        bed.net.name,
+        bed.net.gateway(),
+        host.address(),
+        bed.run.dir.display()
+    )
+}

@@ -20,7 +20,7 @@ use crate::progress::note;
 pub(crate) const VERSION: &str = "1.20.2";
 
 /// What the bed runs. kube-scheduler and kube-proxy are not among it: pods of tests name their node, and use no Service.
-const PROGRAMS: [&str; 4] = ["kube-apiserver", "kube-controller-manager", "kubelet", "kubectl"];
+pub(super) const PROGRAMS: [&str; 4] = ["kube-apiserver", "kube-controller-manager", "kubelet", "kubectl"];
 
 const RELEASE: &str = "https://dl.k8s.io/v1.20.2/kubernetes-server-linux-amd64.tar.gz";
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use super::kubernetes::VERSION;
+use super::kubernetes::{PROGRAMS, VERSION};
 use crate::cache::Cache;
 use crate::command::Command;
 
@@ -45,9 +45,9 @@ pub(crate) async fn built(cache: &Cache) -> Result<PathBuf> {
             let work = new.join("work");
             build(&work).await?;
             let made = work.join(format!("kubernetes-{VERSION}/_output/local/bin/linux/amd64"));
-            for program in fs::read_dir(&made).with_context(|| format!("nothing in {}", made.display()))? {
-                let program = program?;
-                fs::copy(program.path(), new.join(program.file_name()))?;
+            for program in PROGRAMS {
+                fs::copy(made.join(program), new.join(program))
+                    .with_context(|| format!("the build made no {program}"))?;
             }
             crate::cache::remove_tree(&work)
         })

@@ -12,7 +12,7 @@ use crate::cluster::{Client, Credential, Endpoint};
 use crate::model::MachineName;
 use crate::upgrade::Worked;
 
-/// How long the host's own services have to answer a candidate, after a reboot too.
+/// How long the host's own services have to answer a candidate, after a reboot too. All are asked side by side.
 pub(super) const LOCAL: Duration = Duration::from_secs(45);
 /// How long the API server has.
 pub(super) const API_SERVER: Duration = Duration::from_secs(45);
@@ -53,31 +53,37 @@ pub(super) async fn observe(host: &Host, around: &Surroundings) -> Worked {
 /// # Errors
 /// What does not work, in a sentence for the operation's status.
 pub(super) async fn judge(host: &Host, around: &Surroundings, before: Worked) -> Result<(), String> {
-    let within = |name: &'static str, result: Result<(), String>| result.map_err(|why| format!("{name}: {why}"));
-    if before.host_exec {
-        let asked = until(LOCAL, async || host_exec(host).await).await;
-        within(
+    let named = |name: &'static str, result: Result<(), String>| result.map_err(|why| format!("{name}: {why}"));
+    let tools = async {
+        let asked = when(before.host_exec, until(LOCAL, async || host_exec(host).await)).await;
+        named(
             "the host's tools could be run before the switch, and can't be now",
             asked,
-        )?;
-    }
-    if before.systemd {
-        let asked = until(LOCAL, async || systemd(host).await).await;
-        within("systemd answered before the switch, and does not now", asked)?;
-    }
-    if before.machine {
-        let asked = until(LOCAL, async || machine(host, around.machine).await).await;
-        within("the machine ran before the switch, and does not answer now", asked)?;
-        within(
-            "the machine's agent is not that of the image",
-            same_program(host, around.machine),
-        )?;
-    }
-    if before.api_server {
-        let asked = api_server(around.endpoint.as_ref(), API_SERVER).await;
-        within("the API server answered before the switch, and does not now", asked)?;
-    }
-    Ok(())
+        )
+    };
+    let systemd = async {
+        let asked = when(before.systemd, until(LOCAL, async || systemd(host).await)).await;
+        named("systemd answered before the switch, and does not now", asked)
+    };
+    let machine = async {
+        let asked = when(
+            before.machine,
+            until(LOCAL, async || machine(host, around.machine).await),
+        )
+        .await;
+        named("the machine ran before the switch, and does not answer now", asked)?;
+        let same = when(before.machine, async { same_program(host, around.machine) }).await;
+        named("the machine's agent is not that of the image", same)
+    };
+    let api_server = async {
+        let asked = when(before.api_server, api_server(around.endpoint.as_ref(), API_SERVER)).await;
+        named("the API server answered before the switch, and does not now", asked)
+    };
+    tokio::try_join!(tools, systemd, machine, api_server).map(drop)
+}
+
+async fn when(worked: bool, ask: impl Future<Output = Result<(), String>>) -> Result<(), String> {
+    if worked { ask.await } else { Ok(()) }
 }
 
 async fn until(limit: Duration, ask: impl AsyncFn() -> Result<(), String>) -> Result<(), String> {

@@ -37,12 +37,6 @@ struct Unit {
 /// When the journal could not be written, or the agent's unit not be restarted.
 pub async fn run(host: &Host, message: Option<&str>) -> Result<(), Error> {
     let unit = unit(host).await;
-    if let Err(error) = host
-        .call(Call::new(Tool::Machinectl, &["list", "--no-legend"]).limit(SHORT))
-        .await
-    {
-        warn!(%error, "machined does not answer; going on without it");
-    }
     let before = match journal::load(host) {
         Ok(upgrade) => upgrade,
         Err(error) => return unreadable(host, &unit, error).await,

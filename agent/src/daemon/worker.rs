@@ -25,6 +25,8 @@ const PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// How long after it was asked for a restart has certainly failed. Source: node-agent specification, appendix D.
 const RESTART: Duration = Duration::from_secs(30);
+/// How often a status is tried again that the API server answers but does not take.
+const REFUSALS: u32 = 5;
 /// How long somebody else's lock is waited for. Source: node-agent specification, appendix D.
 const LOCKED: Duration = Duration::from_secs(5);
 
@@ -177,6 +179,7 @@ impl Worker<'_> {
             match step {
                 Step::Announce => {
                     if self.announce(&order, &state).await == Standing::NotCurrent {
+                        self.ended.insert(order.uid);
                         return self.save(Event::Dropped).await;
                     }
                 }
@@ -184,8 +187,20 @@ impl Worker<'_> {
                     let event = self.stage(&order, &image).await;
                     return self.save(event).await;
                 }
-                Step::Remember(image) => switch::name_image(self.host, &state, Which::LastGood, &image).await?,
-                Step::Select(image) => switch::name_image(self.host, &state, Which::Selected, &image).await?,
+                Step::Remember(image) => {
+                    let named = switch::name_image(self.host, &state, Which::LastGood, &image).await;
+                    if let Err(switch::Error::Select(error)) = named {
+                        return self.unselectable(&error).await;
+                    }
+                    named?;
+                }
+                Step::Select(image) => {
+                    let named = switch::name_image(self.host, &state, Which::Selected, &image).await;
+                    if let (Err(switch::Error::Select(error)), Upgrade::Switched { .. }) = (&named, &state) {
+                        return self.unselectable(error).await;
+                    }
+                    named?;
+                }
                 Step::Restart => return self.restart().await,
                 Step::Judge(before) => {
                     let event = match judge::judge(self.host, &self.around, before).await {
@@ -217,6 +232,13 @@ impl Worker<'_> {
 
     async fn save(&self, event: Event) -> Result<(), switch::Error> {
         switch::transition(self.host, event).await.map(drop)
+    }
+
+    /// A disk that takes no selection: what runs stays, and the operation has failed (fc_r12).
+    async fn unselectable(&self, error: &std::io::Error) -> Result<(), switch::Error> {
+        let why = format!("the agent image could not be selected: {error}");
+        error!(why, "nothing was switched");
+        self.save(Event::Failed { why }).await
     }
 
     async fn restart(&self) -> Result<(), switch::Error> {
@@ -290,11 +312,19 @@ impl Worker<'_> {
 
     async fn tell(&mut self, write: impl AsyncFn(Client) -> Result<Standing, Error>) -> Standing {
         let mut pause = PAUSE;
+        let mut refusals = REFUSALS;
         loop {
             let client = self.client().await;
             match write(client).await {
                 Ok(standing) => return standing,
-                Err(error) => warn!(%error, "the operation's status is not written yet"),
+                Err(error @ Error::Refused(_)) if refusals == 0 => {
+                    error!(%error, "the cluster does not take the operation's status: it is left as it is");
+                    return Standing::NotCurrent;
+                }
+                Err(error) => {
+                    refusals -= u32::from(matches!(error, Error::Refused(_)));
+                    warn!(%error, "the operation's status is not written yet");
+                }
             }
             sleep(pause.mul_f64(1.0 + jitter::fraction() / 4.0)).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
@@ -340,9 +370,16 @@ impl Worker<'_> {
             .retain(|uid| seen.operations.values().any(|operation| operation.uid == *uid));
         let mut operations: Vec<_> = seen.operations.into_values().collect();
         operation::queue(&mut operations);
-        let upgrade = journal::load(self.host).unwrap_or_default();
+        // Of what is in progress nothing can be said while the journal can't be read.
+        let (upgrade, known) = match journal::load(self.host) {
+            Ok(upgrade) => (upgrade, true),
+            Err(_) => (Upgrade::Idle, false),
+        };
         let mut next = Next::News;
         for operation in operations {
+            if !known && operation.phase == Phase::InProgress {
+                continue;
+            }
             match operation::admit(&operation, &me, &upgrade) {
                 Admission::Ignore | Admission::Wait => {}
                 Admission::DeleteAt(time) if time <= Timestamp::now() => {
@@ -393,7 +430,10 @@ impl Worker<'_> {
             to,
         };
         match switch::transition(self.host, asked).await {
-            Ok(_) => self.settle(running).await,
+            Ok(_) => {
+                self.settle(running).await;
+                candidate::remove_unused(self.host).await;
+            }
             Err(switch::Error::Locked) => {
                 info!("another upgrade is under way on this host; looking again soon");
                 sleep(LOCKED).await;

@@ -5,6 +5,7 @@
 //!                      └▶ host/ (a booted machine)   cloud/ (registry, names, downloads, cluster)
 //!                            └▶ base, run, net, cache, command ◀──┘
 
+mod agent;
 mod agent_image;
 mod base;
 mod bed;

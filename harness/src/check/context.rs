@@ -4,10 +4,12 @@ use std::cell::RefCell;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::Result;
 use image::ImageRef;
+use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use crate::agent_image::Variant;
 use crate::bed::Bed;
@@ -30,6 +32,20 @@ pub(crate) enum Depth {
 pub(crate) struct World {
     pub(crate) cloud: Cloud,
     pub(crate) product: Product,
+    shared: Shared,
+}
+
+/// The joined host that checks use one after the other, once there is one.
+type Shared = Arc<Mutex<Option<Host>>>;
+
+impl World {
+    pub(crate) fn new(cloud: Cloud, product: Product) -> Self {
+        Self {
+            cloud,
+            product,
+            shared: Shared::default(),
+        }
+    }
 }
 
 /// A check's surroundings.
@@ -42,6 +58,8 @@ pub(crate) struct Context {
     /// The seed of what is drawn by chance.
     pub(crate) seed: u64,
     hosts: RefCell<Vec<Host>>,
+    /// While it is this check's turn to use the shared host.
+    turn: RefCell<Option<OwnedMutexGuard<Option<Host>>>>,
 }
 
 /// Hosts are numbered through the process, so that no two have the same name or node.
@@ -56,6 +74,7 @@ impl Context {
             times,
             seed,
             hosts: RefCell::new(Vec::new()),
+            turn: RefCell::new(None),
         }
     }
 
@@ -121,6 +140,32 @@ impl Context {
         self.cloud().cluster.node_ready(host.name(), READY).await?;
         host.wait_active(&["aks-flex-node-agent.service"], READY).await?;
         Ok(host)
+    }
+
+    /// A host that has joined, and that other checks use before and after this one: it has to be left as it was found. Waits for its turn;
+    /// one that a check has failed on is not used again.
+    ///
+    /// # Errors
+    /// As `joined`.
+    pub(crate) async fn shared(&self) -> Result<Host> {
+        let mut shared = self.world().shared.clone().lock_owned().await;
+        let host = match shared.take() {
+            Some(host) => {
+                self.hosts.borrow_mut().push(host.clone());
+                host
+            }
+            None => self.joined().await?,
+        };
+        self.turn.replace(Some(shared));
+        Ok(host)
+    }
+
+    /// Keeps the shared host, if this check has it, for the next: it has passed.
+    pub(crate) fn give_back(&self) {
+        if let Some(mut shared) = self.turn.take() {
+            // It was the check's first.
+            *shared = self.hosts.borrow_mut().drain(..1).next();
+        }
     }
 
     /// Upgrades a host's agent and waits until the operation is over.

@@ -2,9 +2,11 @@
 //!
 //! A check is an async function over a `Context`, which makes hosts for it, remembers them for the artifacts of a failure, and takes them down.
 
+mod agent;
 mod bed;
 mod context;
 mod host;
+mod hostexec;
 mod join;
 mod report;
 mod runner;
@@ -65,6 +67,8 @@ pub(crate) fn all() -> Vec<Check> {
         .into_iter()
         .chain(host::CHECKS)
         .chain(join::CHECKS)
+        .chain(agent::CHECKS)
+        .chain(hostexec::CHECKS)
         .collect()
 }
 

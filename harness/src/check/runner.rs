@@ -150,7 +150,7 @@ async fn world(bed: &Bed, ingredients: &Ingredients, options: &cli::Check) -> Re
         Product::make(&cloud, &dir, options.image.as_deref()),
     )
     .await?;
-    Ok(World { cloud, product })
+    Ok(World::new(cloud, product))
 }
 
 /// One check from its first host to its last.
@@ -190,6 +190,9 @@ async fn one(check: Check, context: Rc<Context>) -> Row {
         .map(|host| host.name().to_owned())
         .collect::<Vec<_>>()
         .join(" ");
+    if result == Ended::Pass {
+        context.give_back();
+    }
     let result = match context.clear().await {
         Ok(()) => result,
         Err(error) => {

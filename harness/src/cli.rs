@@ -159,6 +159,9 @@ pub(crate) struct Bench {
     /// A folder or archive that has the Kubernetes programs.
     #[arg(long, env = KUBE)]
     pub(crate) kube: Option<PathBuf>,
+    /// Where to write the page, instead of docs/performance.md.
+    #[arg(long)]
+    pub(crate) output: Option<PathBuf>,
 }
 
 /// Does what the command line asks for.

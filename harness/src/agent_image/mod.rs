@@ -136,7 +136,7 @@ pub(crate) async fn build(profile: Profile, variant: Variant) -> Result<Arc<Buil
     }
     let mut programs = own_programs(profile).await?.as_ref().clone();
     if variant.misbehaviour().is_some() {
-        programs.agent = Some(Workspace::here().await?.misbehave().await?);
+        programs.agent = Some(Workspace::here().await?.small("misbehave").await?);
     } else if variant == Variant::NoAgent {
         programs.agent = None;
     }
@@ -144,6 +144,14 @@ pub(crate) async fn build(profile: Profile, variant: Variant) -> Result<Arc<Buil
     let built = Arc::new(step(&name, pack(programs, variant)).await?);
     images.insert((profile, variant), built.clone());
     Ok(built)
+}
+
+/// A small program of the bed's own (`src/bin/NAME.rs`), static: it runs in hosts and in containers.
+///
+/// # Errors
+/// What rustc said.
+pub(crate) async fn small_program(name: &str) -> Result<Vec<u8>> {
+    Workspace::here().await?.small(name).await
 }
 
 async fn own_programs(profile: Profile) -> Result<Arc<Programs>> {

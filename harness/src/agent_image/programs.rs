@@ -85,19 +85,19 @@ impl Workspace {
         })
     }
 
-    /// Builds what stands in the agent's place in the images that misbehave: by rustc alone, since Cargo would first build all
-    /// that the harness needs.
+    /// Builds a small program of the bed's own, such as what stands in the agent's place in the images that misbehave: by rustc alone,
+    /// since Cargo would first build all that the harness needs.
     ///
     /// # Errors
     /// What rustc said.
-    pub(super) async fn misbehave(&self) -> Result<Vec<u8>> {
+    pub(super) async fn small(&self, name: &str) -> Result<Vec<u8>> {
         let folder = tempfile::tempdir()?;
-        let program = folder.path().join("misbehave");
-        Command::line(&["rustc", "--edition=2024", "--crate-name=misbehave"])
+        let program = folder.path().join(name);
+        Command::line(&["rustc", "--edition=2024", "--crate-name", name])
             .args(["-Copt-level=s", "-Cstrip=symbols", "-Ctarget-feature=+crt-static"])
             .arg("-o")
             .arg(&program)
-            .arg("harness/src/bin/misbehave.rs")
+            .arg(format!("harness/src/bin/{name}.rs"))
             .dir(&self.root)
             .run()
             .await?;
@@ -183,7 +183,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_stands_in_the_agents_place_is_static_answers_version_and_no_other_verb() {
-        let program = Workspace::here().await.unwrap().misbehave().await.unwrap();
+        let program = Workspace::here().await.unwrap().small("misbehave").await.unwrap();
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("misbehave");
         fs::write(&path, program).unwrap();

@@ -1,13 +1,17 @@
 //! `cargo harness bench`: the figures of docs/performance.md, measured on a bed of its own, each beside a bare tool where there is one.
 
+mod boot;
+mod door;
+
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use image::ImageRef;
 
+use crate::agent::{self, UNIT};
 use crate::agent_image::{self, Profile, Variant};
 use crate::base::Base;
 use crate::bed::Bed;
@@ -20,8 +24,7 @@ use crate::process::interrupted;
 use crate::product::Product;
 use crate::progress::step;
 use crate::run::Life;
-
-const AGENT: &str = "aks-flex-node-agent.service";
+use crate::wait;
 
 /// How often what takes a second or less is repeated; the median counts.
 const TIMES: usize = 9;
@@ -51,7 +54,8 @@ pub(crate) async fn bench(options: &cli::Bench) -> Result<()> {
     };
     let down = step("take the bed down", bed.down()).await;
     let text = page(&measured?);
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/performance.md");
+    let usual = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/performance.md");
+    let path = options.output.clone().unwrap_or_else(usual);
     fs::write(&path, &text).with_context(|| path.display().to_string())?;
     print!("{text}");
     down
@@ -71,45 +75,13 @@ async fn measure(bed: &Bed, ingredients: &Ingredients, options: &cli::Bench) -> 
     }];
     let joining = Joining::of(&cloud, &product, "bench1").await?;
     let host = joining.create(&bed.run, &product).await?;
-    figures.extend(step("first boot", first_boot(&host, &cloud)).await?);
+    figures.extend(step("first boot", boot::measure(&host, &cloud)).await?);
     figures.push(step("idle daemon", idle(&host)).await?);
-    figures.push(step("ctr run", container(&host, &product.image, &cloud.images.busybox)).await?);
-    figures.extend(step("upgrades", upgrades(&host, &cloud, &product)).await?);
+    figures.extend(step("host-exec", door::measure(&host, &product.image)).await?);
+    let (line, bare) = step("ctr run", container(&host, &product.image, &cloud.images.busybox)).await?;
+    figures.push(line);
+    figures.extend(step("upgrades", upgrades(&host, &cloud, &product, bare)).await?);
     Ok(figures)
-}
-
-/// From the start of a host to its node, and the agent's own part of it.
-async fn first_boot(host: &Host, cloud: &Cloud) -> Result<Vec<Figure>> {
-    let start = Instant::now();
-    host.start().await?;
-    host.wait_booted().await?;
-    let booted = start.elapsed();
-    cloud.cluster.node_ready(host.name(), READY).await?;
-    let ready = start.elapsed();
-    host.wait_active(&[AGENT], READY).await?;
-    // The unit is gone with what it had to do, or stands; its times stay in the journal either way.
-    let own = host
-        .journal(&["--unit=aks-flex-node-bootstrap.service", "--output=short-monotonic"])
-        .await?;
-    let times: Vec<f64> = own.lines().filter_map(monotonic).collect();
-    let own = times
-        .last()
-        .zip(times.first())
-        .map_or(0.0, |(last, first)| last - first);
-    Ok(vec![
-        Figure {
-            what: "host start → booted",
-            value: seconds(booted),
-            bound: "",
-            beside: String::new(),
-        },
-        Figure {
-            what: "host start → node Ready",
-            value: seconds(ready),
-            bound: "",
-            beside: format!("{own:.1} s of it bootstrap: {:.0} %", 100.0 * own / ready.as_secs_f64()),
-        },
-    ])
 }
 
 /// The time of a line of `--output=short-monotonic`: `[    5.123456] host …`.
@@ -117,40 +89,46 @@ fn monotonic(line: &str) -> Option<f64> {
     line.strip_prefix('[')?.split_once(']')?.0.trim().parse().ok()
 }
 
-/// What the daemon keeps in memory when nothing happens.
+/// What the daemon keeps in memory when nothing happens: all of it, and its share of what it has in common with others.
 async fn idle(host: &Host) -> Result<Figure> {
-    let script = format!(
-        "for p in $(find /sys/fs/cgroup/system.slice/system-aksflex.slice/{AGENT} -name cgroup.procs -exec cat {{}} +); do \
-         [ \"$(cat /proc/$p/comm)\" = aks-flex-node ] && awk '/VmRSS/ {{print $2}}' /proc/$p/status; done"
-    );
-    let kibibytes: f64 = host
-        .sh(&script)
-        .await?
-        .lines()
-        .next()
-        .context("no process of the agent")?
-        .parse()?;
+    // What it needed to start is given back by then; nothing says when.
+    let calm = Duration::from_secs(30);
+    wait::until_true("the daemon has been ready for a while", calm * 2, async || {
+        Ok(agent::now(host).await? > host.agent().ready_at().await? + calm)
+    })
+    .await?;
+    let pid = host.agent().daemon().await?;
+    let said = host
+        .sh(&format!(
+            "awk '/^VmRSS:/ {{ print $2 }}' /proc/{pid}/status; awk '/^Pss:/ {{ print $2 }}' /proc/{pid}/smaps_rollup"
+        ))
+        .await?;
+    let (resident, share) = said.trim().split_once('\n').context("two numbers")?;
+    let megabytes = |kibibytes: &str| Ok::<_, anyhow::Error>(kibibytes.parse::<f64>()? * 1024.0 / 1e6);
     Ok(Figure {
         what: "idle daemon, resident",
-        value: format!("{:.1} MB", kibibytes * 1024.0 / 1e6),
+        value: format!("{:.1} MB", megabytes(resident)?),
         bound: "12 MB",
-        beside: String::new(),
+        beside: format!("its proportional share (PSS): {:.1} MB", megabytes(share)?),
     })
 }
 
 /// A container of the agent's image that does nothing, beside one of busybox that does nothing.
-async fn container(host: &Host, agent: &ImageRef, busybox: &ImageRef) -> Result<Figure> {
+///
+/// Hands back the time of the latter as well: what any container takes.
+async fn container(host: &Host, agent: &ImageRef, busybox: &ImageRef) -> Result<(Figure, f64)> {
     let (agent, busybox) = (agent.to_string(), busybox.to_string());
     let pull = ["ctr", "--namespace", "aks-flex-node", "images", "pull", &busybox];
     host.exec_ok(&pull).await?;
     let own = run(host, &[&agent, "bench", "/usr/bin/aks-flex-node", "version"]).await?;
     let bare = run(host, &[&busybox, "bench", "/bin/true"]).await?;
-    Ok(Figure {
+    let figure = Figure {
         what: "`ctr run`, agent's `version`",
         value: format!("{:.0} ms", own * 1e3),
         bound: "",
         beside: format!("busybox `true` {:.0} ms: {:.2} ×", bare * 1e3, own / bare),
-    })
+    };
+    Ok((figure, bare))
 }
 
 /// The median time of `ctr run`, taken inside: entering the host is no part of it.
@@ -171,7 +149,7 @@ async fn run(host: &Host, what: &[&str]) -> Result<f64> {
 }
 
 /// A good upgrade's gap, and the way back from a candidate that exits at once.
-async fn upgrades(host: &Host, cloud: &Cloud, product: &Product) -> Result<Vec<Figure>> {
+async fn upgrades(host: &Host, cloud: &Cloud, product: &Product, bare: f64) -> Result<Vec<Figure>> {
     let second = product.variant(cloud, Variant::Second).await?;
     let over = cloud.upgrade(host.name(), &second, READY).await?;
     ensure!(
@@ -190,20 +168,20 @@ async fn upgrades(host: &Host, cloud: &Cloud, product: &Product) -> Result<Vec<F
         over.phase(),
         over.message()
     );
-    host.wait_active(&[AGENT], READY).await?;
+    host.wait_active(&[UNIT], READY).await?;
     let back = gap_since(host, before).await?;
     Ok(vec![
         Figure {
             what: "upgrade: old daemon gone → new one ready",
             value: format!("{gap:.2} s"),
             bound: "3 s",
-            beside: String::new(),
+            beside: format!("{:.1} × a `ctr run` of `true`", gap / bare),
         },
         Figure {
             what: "candidate that exits at once: old daemon gone → last good one ready",
             value: format!("{back:.2} s"),
             bound: "15 s",
-            beside: String::new(),
+            beside: format!("{:.1} × a `ctr run` of `true`", back / bare),
         },
     ])
 }
@@ -211,7 +189,7 @@ async fn upgrades(host: &Host, cloud: &Cloud, product: &Product) -> Result<Vec<F
 /// When the agent's unit was started and stopped, of all boots: `Started`, `Stopped` and their times.
 async fn starts(host: &Host) -> Result<Vec<(bool, f64)>> {
     let said = host
-        .journal(&[&format!("UNIT={AGENT}"), "--output=short-monotonic"])
+        .journal(&[&format!("UNIT={UNIT}"), "--output=short-monotonic"])
         .await?;
     let event = |line: &str| {
         let time = monotonic(line)?;
@@ -253,8 +231,8 @@ async fn gap_since(host: &Host, before: usize) -> Result<f64> {
     Ok(to - from)
 }
 
-fn seconds(time: Duration) -> String {
-    format!("{:.1} s", time.as_secs_f64())
+fn seconds(time: f64) -> String {
+    format!("{time:.1} s")
 }
 
 fn page(figures: &[Figure]) -> String {

@@ -1,0 +1,119 @@
+//! From the start of a host to its node, and which part of it is the agent's own.
+
+use std::time::Instant;
+
+use anyhow::{Result, ensure};
+
+use super::{Figure, monotonic, seconds};
+use crate::agent::UNIT;
+use crate::cloud::Cloud;
+use crate::host::Host;
+use crate::node::READY;
+
+/// How the names of those steps begin that wait for others: systemd, the machine, the kubelet.
+const WAITS: [&str; 5] = ["start-", "wait-", "reload-", "enable-", "stop-"];
+
+/// Boots a host that is to join.
+///
+/// # Errors
+/// It does not join in time, or its journal has no steps.
+pub(super) async fn measure(host: &Host, cloud: &Cloud) -> Result<Vec<Figure>> {
+    let start = Instant::now();
+    host.start().await?;
+    host.wait_booted().await?;
+    let booted = start.elapsed();
+    cloud.cluster.node_ready(host.name(), READY).await?;
+    let ready = start.elapsed();
+    host.wait_active(&[UNIT], READY).await?;
+    let journal = host
+        .journal(&["SYSLOG_IDENTIFIER=aks-flex-node", "--output=short-monotonic"])
+        .await?;
+    let steps: Vec<Step> = journal.lines().filter_map(Step::of).collect();
+    ensure!(!steps.is_empty(), "no step in the journal");
+    let own: Vec<&Step> = steps
+        .iter()
+        .filter(|step| !WAITS.iter().any(|wait| step.name.starts_with(wait)))
+        .collect();
+    let (all, own) = (covered(steps.iter()), covered(own.into_iter()));
+    Ok(vec![
+        Figure {
+            what: "host start → booted",
+            value: seconds(booted.as_secs_f64()),
+            bound: "",
+            beside: String::new(),
+        },
+        Figure {
+            what: "host start → node Ready",
+            value: seconds(ready.as_secs_f64()),
+            bound: "",
+            beside: format!(
+                "steps of the join {}, of them the agent's own work, downloads included, {}: {:.0} %; the rest waits for systemd, machine and kubelet",
+                seconds(all),
+                seconds(own),
+                100.0 * own / ready.as_secs_f64()
+            ),
+        },
+    ])
+}
+
+/// A step of the join, as the journal tells it: when it began and ended, in seconds.
+#[derive(Debug, PartialEq)]
+struct Step {
+    name: String,
+    from: f64,
+    to: f64,
+}
+
+impl Step {
+    fn of(line: &str) -> Option<Self> {
+        let to = monotonic(line)?;
+        let field = |name: &str| line.split_once(name)?.1.split_whitespace().next();
+        let milliseconds: f64 = field("milliseconds=")?.parse().ok()?;
+        Some(Self {
+            name: field("task=")?.to_owned(),
+            from: to - milliseconds / 1e3,
+            to,
+        })
+    }
+}
+
+/// How long at least one of them ran: side by side, they count once.
+fn covered<'a>(steps: impl Iterator<Item = &'a Step>) -> f64 {
+    let mut steps: Vec<&Step> = steps.collect();
+    steps.sort_by(|one, other| one.from.total_cmp(&other.from));
+    let mut until = f64::NEG_INFINITY;
+    let mut sum = 0.0;
+    for step in steps {
+        sum += (step.to - step.from.max(until)).max(0.0);
+        until = until.max(step.to);
+    }
+    sum
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_side_by_side_count_once() {
+        let steps = [
+            "[  10.500000] h1 aks-flex-node[304]: level=INFO msg=completed task=a milliseconds=500",
+            "[  10.750000] h1 aks-flex-node[304]: level=INFO msg=completed task=b milliseconds=500",
+            "[  12.000000] h1 aks-flex-node[304]: level=INFO msg=completed task=c milliseconds=250",
+        ];
+        let steps: Vec<Step> = steps.into_iter().filter_map(Step::of).collect();
+        assert_eq!(
+            steps[0],
+            Step {
+                name: "a".into(),
+                from: 10.0,
+                to: 10.5
+            }
+        );
+        assert!((covered(steps.iter()) - 1.0).abs() < 1e-9);
+        assert_eq!(
+            Step::of("[  12.0] h1 aks-flex-node[304]: level=INFO msg=started task=c"),
+            None
+        );
+    }
+}

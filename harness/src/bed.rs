@@ -95,17 +95,14 @@ pub(crate) async fn sweep(cache: &Cache) -> Result<()> {
     Ok(())
 }
 
-/// Takes down the beds asked for.
+/// Takes down the beds asked for; none of that name is fine.
 ///
 /// # Errors
-/// There is none of that name, or one can't be taken down.
+/// One can't be taken down.
 pub(crate) async fn down(cache: &Cache, id: &str, all: bool) -> Result<()> {
     sweep(cache).await?;
-    let runs = if all {
-        Run::list(cache)
-    } else {
-        vec![Run::open(cache, id)?]
-    };
+    let asked = |run: &Run| all || run.id == id;
+    let runs: Vec<Run> = Run::list(cache).into_iter().filter(asked).collect();
     if runs.is_empty() {
         progress::note("there is no bed");
     }

@@ -50,6 +50,10 @@ impl Run {
         }
         let _lock = cache.lock("runs").await?;
         let dir = cache.path("runs").join(id);
+        if dir.join(MARK).exists() && !dir.join("run.json").exists() {
+            // Its maker died in the lines below: nothing was made for it yet.
+            cache::remove_tree(&dir)?;
+        }
         if dir.exists() {
             bail!("there is a run {id} already: `cargo harness down --run {id}` removes it");
         }
@@ -173,6 +177,9 @@ mod tests {
         assert!(!one.abandoned() && !two.abandoned());
         assert_eq!(fs::metadata(&one.dir).unwrap().mode() & 0o777, 0o700);
         Run::create(&cache, "one", Life::Ours).await.unwrap_err();
+        let half = cache.path("runs").join("half");
+        cache::claim(&half).unwrap();
+        Run::create(&cache, "half", Life::Ours).await.unwrap();
         fs::remove_file(two.dir.join(MARK)).unwrap();
         two.remove().unwrap_err();
         one.remove().unwrap();

@@ -24,8 +24,8 @@ use crate::{
 
 pub use bootstrap::bootstrap;
 pub use daemon::daemon;
-pub use recover::recover;
 pub use ignition::ignition;
+pub use recover::recover;
 pub use start::start;
 pub use version::version;
 

@@ -73,6 +73,12 @@ impl Command {
         self
     }
 
+    /// A variable of ours that it does not get.
+    pub(crate) fn without(mut self, name: impl AsRef<OsStr>) -> Self {
+        self.inner.env_remove(name);
+        self
+    }
+
     pub(crate) fn dir(mut self, dir: &Path) -> Self {
         self.inner.current_dir(dir);
         self

@@ -27,7 +27,7 @@ use crate::command::Command;
 use crate::progress::{note, step};
 use programs::{Programs, Workspace};
 
-pub(crate) use reproducible::{Depth, reproducible};
+pub(crate) use reproducible::{Twice, reproducible};
 
 /// Where releases are published.
 const REPOSITORY: &str = "ghcr.io/azure/aks-flex-node-agent";
@@ -233,36 +233,24 @@ impl Built {
         content::write_rootfs(&self.entries, folder)
     }
 
-    /// Pushes it by its digest, without a tag.
+    /// Pushes it by its digest, without a tag, to a registry that the machine trusts.
     ///
     /// # Errors
     /// skopeo's.
-    pub(crate) async fn push(&self, to: &Repository, trust: &Trust) -> Result<ImageRef> {
+    async fn push(&self, to: &Repository) -> Result<ImageRef> {
         let folder = tempfile::tempdir()?;
         self.layout.write_folder(folder.path())?;
         let image = to.at(self.digest.clone());
-        let copy = Command::line(&["skopeo", "copy", "--quiet", "--preserve-digests", "--insecure-policy"]);
-        let copy = match trust {
+        Command::line(&["skopeo", "copy", "--quiet", "--preserve-digests", "--insecure-policy"])
             // As containerd and others have it: a registry on this machine may do without TLS.
-            Trust::System if is_local(to) => copy.arg("--dest-tls-verify=false"),
-            Trust::System => copy,
-            Trust::Folder(folder) => copy.arg("--dest-cert-dir").arg(folder),
-        };
-        copy.arg(format!("oci:{}", folder.path().display()))
+            .arg(format!("--dest-tls-verify={}", !is_local(to)))
+            .arg(format!("oci:{}", folder.path().display()))
             .arg(format!("docker://{image}"))
             .limit(Duration::from_secs(300))
             .run()
             .await?;
         Ok(image)
     }
-}
-
-/// Whom to trust as a registry.
-pub(crate) enum Trust {
-    /// Those whom the machine trusts.
-    System,
-    /// Those with a certificate of the `*.crt` files in this folder.
-    Folder(PathBuf),
 }
 
 fn is_local(repository: &Repository) -> bool {
@@ -310,7 +298,7 @@ pub(crate) async fn run(options: Options) -> Result<()> {
         built.write_rootfs(folder)?;
     }
     let image = match &to {
-        Some(to) => step(&format!("push to {to}"), built.push(to, &Trust::System)).await?,
+        Some(to) => step(&format!("push to {to}"), built.push(to)).await?,
         None => REPOSITORY.parse::<Repository>()?.at(built.digest.clone()),
     };
     println!("{image}");

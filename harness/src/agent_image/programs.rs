@@ -1,5 +1,6 @@
 //! The programs in the image, built by Cargo: static, and with the same bytes wherever the workspace lies.
 
+use std::env;
 use std::env::consts::ARCH;
 use std::ffi::OsString;
 use std::fs;
@@ -41,7 +42,7 @@ impl Workspace {
     /// # Errors
     /// It is gone, or Cargo is.
     pub(super) async fn here() -> Result<Self> {
-        let said = Command::new(cargo())
+        let said = cargo()
             .args(["metadata", "--no-deps", "--format-version=1", "--manifest-path"])
             .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml"))
             .read()
@@ -64,7 +65,7 @@ impl Workspace {
     /// What Cargo said, or a program is not static.
     pub(super) async fn build(&self, profile: Profile) -> Result<Programs> {
         let target = format!("{ARCH}-unknown-linux-gnu");
-        Command::new(cargo())
+        cargo()
             .args(["build", "--locked", "--quiet", "--profile", profile.name()])
             .args(["--target", &target, "--package=aks-flex-node", "--package=hostexec"])
             .arg("--target-dir")
@@ -107,8 +108,8 @@ impl Workspace {
     /// rustc's flags, in Cargo's encoding. Of the prefixes that match a path the last one counts. The target folder always looks as
     /// if it lay in the workspace: generated code names it in the places of its panics.
     fn flags(&self) -> Result<OsString> {
-        let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
-        let home = home.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cargo")));
+        let home = env::var_os("CARGO_HOME").map(PathBuf::from);
+        let home = home.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".cargo")));
         let home = home.context("neither CARGO_HOME nor HOME is set")?;
         let mut flags = OsString::from("-Ctarget-feature=+crt-static");
         for (from, to) in [(&home, "/cargo"), (&self.root, "/src"), (&self.target, "/src/target")] {
@@ -120,9 +121,15 @@ impl Workspace {
     }
 }
 
-/// The Cargo that started us, or else the one at hand.
-fn cargo() -> OsString {
-    std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
+/// The Cargo that started us, or else the one at hand, as from a shell. What `cargo run` says in the environment of the package it
+/// runs must not go on to it: ring's build script takes that for its own, and all that uses ring would be built anew.
+fn cargo() -> Command {
+    let cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    let told = env::vars_os().map(|(name, _)| name).filter(|name| {
+        let name = name.to_string_lossy();
+        name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")
+    });
+    told.fold(cargo, Command::without)
 }
 
 /// A program's bytes. There is no loader in the image, so a program that asks for one would never start there.
@@ -174,7 +181,7 @@ mod tests {
 
     #[test]
     fn a_program_that_needs_a_loader_is_refused() {
-        let here = std::env::current_exe().unwrap();
+        let here = env::current_exe().unwrap();
         let error = read_static(&here).unwrap_err();
         assert!(error.to_string().ends_with("asks for a loader"), "{error}");
         assert_eq!(interpreted(b"#!/bin/sh\n"), None);

@@ -7,6 +7,7 @@ mod bed;
 mod context;
 mod host;
 mod hostexec;
+mod image;
 mod join;
 mod report;
 mod runner;
@@ -69,6 +70,7 @@ pub(crate) fn all() -> Vec<Check> {
         .chain(join::CHECKS)
         .chain(agent::CHECKS)
         .chain(hostexec::CHECKS)
+        .chain(image::CHECKS)
         .collect()
 }
 

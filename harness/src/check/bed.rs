@@ -34,6 +34,7 @@ async fn crash(context: &Context) -> Result<()> {
         Ok(run.zip(host))
     })
     .await?;
+    host.wait_booted().await?;
     child.kill().await?;
     ensure!(host.is_on(), "the host went with the harness");
     bed::sweep(cache).await?;

@@ -52,7 +52,7 @@ impl Bed {
         Cloud::of(&self.run, &self.net)
     }
 
-    /// Takes it down: hosts, servers, network, folder. Goes on after a fault, so that as little as possible is left.
+    /// Takes it down: hosts, servers and the network's holder among them, folder. Goes on after a fault, so that as little as possible is left.
     ///
     /// # Errors
     /// Everything that could not be removed; the folder stays then, and with it what another try needs.
@@ -65,9 +65,6 @@ impl Bed {
         }
         if let Err(error) = process::end_all(&self.run).await {
             faults.push(format!("servers: {error:#}"));
-        }
-        if let Err(error) = self.net.down().await {
-            faults.push(format!("network: {error:#}"));
         }
         if !faults.is_empty() {
             bail!("run {} is not wholly gone: {}", self.run.id, faults.join("; "));

@@ -77,7 +77,7 @@ fn guide(bed: &Bed, host: &Host) -> String {
     };
     let name = host.name();
     format!(
-        "\nThe bed {run} stands: network namespace {} ({}/24), registry, cluster, host {name} ({}), pod {POD}.\n\
+        "\nThe bed {run} stands: network {}/24 (`nsenter --net={}`), registry, cluster, host {name} ({}), pod {POD}.\n\
          \n  cargo harness exec{of} {name} -- systemctl status aks-flex-node-agent\n  \
          cargo harness exec{of} {name} -- machinectl list\n  \
          cargo harness kubectl{of} -- get nodes,pods -o wide\n  \
@@ -85,8 +85,8 @@ fn guide(bed: &Bed, host: &Host) -> String {
          cargo harness logs{of}            the servers that log\n  \
          cargo harness down{of}            removes all of it\n\
          \nIts files: {}",
-        bed.net.name,
         bed.net.gateway(),
+        bed.net.file().unwrap_or_default().display(),
         host.address(),
         bed.run.dir.display()
     )

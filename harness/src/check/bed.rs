@@ -40,7 +40,7 @@ async fn crash(context: &Context) -> Result<()> {
     bed::sweep(cache).await?;
     ensure!(!host.is_on(), "the host still runs");
     ensure!(!run.dir.exists(), "the run's folder is there");
-    ensure!(!Net::of(&run).file().exists(), "the run's network is there");
+    ensure!(Net::of(&run).file().is_none(), "the run's network is there");
     ensure!(context.bed.run.dir.exists(), "a run whose process lives was taken down");
     Ok(())
 }

@@ -111,7 +111,7 @@ impl Host {
             let plan = Plan {
                 name: name.to_owned(),
                 group: format!("{}/{name}", net.name),
-                netns: net.file(),
+                netns: net.file().context("the run's network is gone")?,
                 number,
                 address: net.address(number),
                 gateway: net.gateway(),

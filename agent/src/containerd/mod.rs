@@ -4,7 +4,9 @@
 //! limits, progress and credentials stay in its hands (design D3). Only the namespace `aks-flex-node` is touched.
 
 mod container;
+mod error;
 mod images;
+mod lease;
 mod link;
 mod pull;
 mod registries;
@@ -14,10 +16,11 @@ mod run;
 mod spec;
 mod write;
 
+pub use error::{PullError, Why};
 pub use images::{LocalImage, Origin};
 pub use link::{Containerd, ContainerdError};
 pub use pull::Pulled;
 pub use registries::{Registries, RegistriesError, host_certificates};
-pub use registry::{Limits, PullError, Why};
+pub use registry::Limits;
 pub use rootfs::{Unpacked, unpack_image};
 pub use run::{CHECK, CheckError, Output};

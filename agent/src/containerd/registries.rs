@@ -383,4 +383,4 @@ const KNOWN: [&str; 8] = [
 ];
 
 #[cfg(test)]
-mod tests {}
+mod tests;

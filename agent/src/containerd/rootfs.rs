@@ -13,8 +13,9 @@ use image::{Digest, Reference, unpack};
 use prost::bytes::Bytes;
 use tokio::sync::mpsc;
 
+use super::error::PullError;
 use super::registries::Registries;
-use super::registry::{BlobReader, Described, Limits, PullError, Session};
+use super::registry::{BlobReader, Described, Limits, Session};
 
 /// Pieces of a layer that may wait to be unpacked.
 const WAITING: usize = 32;

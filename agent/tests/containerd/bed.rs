@@ -46,13 +46,31 @@ impl Running {
 pub(crate) fn until(what: &str, mut done: impl FnMut() -> bool) {
     let begin = Instant::now();
     while !done() {
-        assert!(begin.elapsed() < Duration::from_secs(10), "{what} did not come to be");
+        assert!(begin.elapsed() < Duration::from_secs(30), "{what} did not come to be");
         std::thread::sleep(Duration::from_millis(20));
     }
 }
 
 fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// Starts a registry over the bed's images; `auth` is a line of its configuration.
+fn serve(dir: &Path, name: &str, auth: &str) -> (Running, u16) {
+    let port = free_port();
+    let config = format!(
+        "version: 0.1\nstorage: {{filesystem: {{rootdirectory: {}/registry}}}}\nhttp: {{addr: 127.0.0.1:{port}}}\n{auth}",
+        dir.display()
+    );
+    let file = dir.join(format!("{name}.yml"));
+    std::fs::write(&file, config).unwrap();
+    let args = ["serve", file.to_str().unwrap()];
+    let log = dir.join(format!("{name}.log"));
+    let registry = Running::start("docker-registry", "docker-registry", &args, &log);
+    until("the registry", || {
+        std::net::TcpStream::connect(("127.0.0.1", port)).is_ok()
+    });
+    (registry, port)
 }
 
 /// A folder with a registry beside it.
@@ -66,23 +84,7 @@ impl Bed {
     pub(crate) fn new() -> Self {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let dir = tempfile::tempdir().unwrap();
-        let port = free_port();
-        let config = format!(
-            "version: 0.1\nlog: {{accesslog: {{disabled: false}}}}\nstorage: {{filesystem: {{rootdirectory: {}/registry}}}}\nhttp: {{addr: 127.0.0.1:{port}}}\n",
-            dir.path().display()
-        );
-        std::fs::write(dir.path().join("registry.yml"), config).unwrap();
-        let config = dir.path().join("registry.yml");
-        let args = ["serve", config.to_str().unwrap()];
-        let registry = Running::start(
-            "docker-registry",
-            "docker-registry",
-            &args,
-            &dir.path().join("registry.log"),
-        );
-        until("the registry", || {
-            std::net::TcpStream::connect(("127.0.0.1", port)).is_ok()
-        });
+        let (registry, port) = serve(dir.path(), "registry", "");
         std::fs::create_dir_all(dir.path().join("host/etc")).unwrap();
         Self {
             dir,
@@ -101,6 +103,18 @@ impl Bed {
 
     pub(crate) fn registries(&self) -> Registries {
         Registries::load(&self.host(), None).unwrap()
+    }
+
+    /// The same images behind a password: `user`, `s3cret`.
+    pub(crate) fn private(&self) -> (Running, u16) {
+        let file = self.path("htpasswd");
+        std::fs::write(
+            &file,
+            "user:$2b$05$abcdefghijklmnopqrstuuLK7U1u6pVRmL7L1BBM2aS35PSZnDXlK\n",
+        )
+        .unwrap();
+        let auth = format!("auth: {{htpasswd: {{realm: test, path: {}}}}}\n", file.display());
+        serve(self.dir.path(), "private", &auth)
     }
 
     /// What the registry was asked, a line each.

@@ -59,11 +59,7 @@ async fn a_check_gives_code_and_output_and_leaves_nothing() {
     for (script, code, tail) in [
         ("echo out; sleep 0.2; echo err >&2; exit 7", 7, "out\nerr"),
         ("echo $FROM_IMAGE", 0, "yes"),
-        (
-            "echo x >/new || echo read-only",
-            0,
-            "sh: can't create /new: Read-only file system\nread-only",
-        ),
+        ("(echo x >/new) 2>/dev/null || echo read-only", 0, "read-only"),
     ] {
         let output = containerd
             .run_check(&image, &shell(script), &engine.cgroup(), LIMIT)

@@ -1,6 +1,8 @@
 //! Images unpacked into a folder without containerd.
 
 use agent::containerd::{PullError, Registries, Unpacked, Why, unpack_image};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use image::Digest;
 use image::layout::{Image, Layout};
 use image::oci::OciError;
@@ -154,4 +156,63 @@ async fn nobody_there_is_an_error_that_may_pass_and_names_the_registry() {
         "{error}"
     );
     assert!(!error.to_string().contains("http://"), "{error}");
+}
+
+#[tokio::test]
+async fn fc_c11_credentials_by_file_open_a_private_registry_and_without_them_it_says_401() {
+    let bed = Bed::new();
+    bed.push(&Layout::of(&two_layers(), None).unwrap(), "m", "v1").await;
+    let (_private, port) = bed.private();
+    let server = format!("server = \"http://127.0.0.1:{port}\"\n");
+    let header = |pair: &str| format!("{server}[header]\nAuthorization = \"Basic {}\"\n", BASE64.encode(pair));
+    for (text, want) in [
+        (header("user:s3cret"), None),
+        (header("user:wrong"), Some("401")),
+        (server.clone(), Some("401")),
+    ] {
+        let dir = bed.hosts_toml("private.test", &text, 0o600);
+        let registries = Registries::load(&bed.host(), Some(&dir)).unwrap();
+        let done = unpack(&bed, "private.test/m:v1", &registries).await;
+        match want {
+            None => assert!(done.is_ok(), "{done:?}"),
+            Some(status) => {
+                let error = done.unwrap_err();
+                assert!(
+                    error
+                        .to_string()
+                        .contains(&format!("from 127.0.0.1:{port}: HTTP status {status}")),
+                    "{error}"
+                );
+                assert!(!error.may_pass() && !format!("{error} {error:?}").contains("s3cret"));
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn na_r02_an_address_that_a_registry_redirects_to_is_in_no_error() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        use std::io::{Read, Write};
+        for mut stream in listener.incoming().flatten() {
+            let _ = stream.read(&mut [0; 4096]);
+            let to = "http://127.0.0.1:1/blob?sig=s3cret";
+            let _ = write!(
+                stream,
+                "HTTP/1.1 307 Moved\r\nLocation: {to}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+            );
+        }
+    });
+    let bed = Bed::new();
+    let error = unpack(&bed, &format!("127.0.0.1:{port}/m:v1"), &bed.registries())
+        .await
+        .unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .starts_with(&format!("get the manifest from 127.0.0.1:{port}: ")),
+        "{error}"
+    );
+    assert!(!format!("{error} {error:?}").contains("s3cret"), "{error:?}");
 }

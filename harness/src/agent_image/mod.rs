@@ -74,6 +74,8 @@ pub(crate) enum Variant {
     Good,
     /// The same with a label more, and so another digest.
     Second,
+    /// Likewise: an upgrade from the second to it leaves the second one without use.
+    Third,
     /// Its daemon says three lines and exits with 1 at once.
     Exits,
     /// Its daemon runs and never says that it is ready.
@@ -93,7 +95,7 @@ impl Variant {
             Self::Exits => Some("exits"),
             Self::Mute => Some("mute"),
             Self::Stubborn => Some("stubborn"),
-            Self::Good | Self::Second | Self::NoAgent | Self::Foreign => None,
+            Self::Good | Self::Second | Self::Third | Self::NoAgent | Self::Foreign => None,
         }
     }
 

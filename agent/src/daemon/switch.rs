@@ -90,11 +90,14 @@ pub async fn name_image_anyway(host: &Host, which: Which, image: &ImageRef) -> R
 }
 
 fn write(host: &Host, which: Which, image: &ImageRef) -> Result<(), Error> {
-    let path = match which {
-        Which::Selected => selection::SELECTED,
-        Which::LastGood => selection::LAST_GOOD,
+    let (path, written) = match which {
+        Which::Selected => (selection::SELECTED, selection::select(host, image)),
+        Which::LastGood => (
+            selection::LAST_GOOD,
+            selection::save(host, &selection::LAST_GOOD, image),
+        ),
     };
-    if selection::save(host, &path, image).map_err(Error::Select)? == hostexec::Written::Changed {
+    if written.map_err(Error::Select)? == hostexec::Written::Changed {
         info!(%path, %image, "the agent image changed");
     }
     Ok(())

@@ -75,6 +75,19 @@ pub fn save(host: &Host, path: &HostPath, image: &ImageRef) -> io::Result<Writte
     host.write_if_changed(path, line.as_bytes(), 0o600)
 }
 
+/// Makes this image what the agent's unit runs at its next start. Where nothing is selected and the install's settings name
+/// it, nothing is written: their word holds, also when it changes.
+///
+/// # Errors
+/// When it could not be written; the old file stands.
+pub fn select(host: &Host, image: &ImageRef) -> io::Result<Written> {
+    let unselected = matches!(load(host, &SELECTED), Ok(None));
+    if unselected && next(host).is_ok_and(|next| next == *image) {
+        return Ok(Written::Same);
+    }
+    save(host, &SELECTED, image)
+}
+
 /// The folder that the install's settings name for the registries, if they do.
 ///
 /// # Errors
@@ -153,6 +166,19 @@ mod tests {
         }
         save(&host, &SELECTED, &image('b')).unwrap();
         assert_eq!(next(&host).unwrap(), image('b'));
+    }
+
+    #[test]
+    fn what_the_settings_name_is_selected_without_a_file_and_a_file_is_always_made_right() {
+        let (_dir, host) = host();
+        save(&host, &SETTINGS, &image('a')).unwrap();
+        assert_eq!(select(&host, &image('a')).unwrap(), Written::Same);
+        assert!(!host.exists(&SELECTED).unwrap());
+        assert_eq!(select(&host, &image('b')).unwrap(), Written::Changed);
+        assert_eq!(select(&host, &image('a')).unwrap(), Written::Changed);
+        assert_eq!(load(&host, &SELECTED).unwrap(), Some(image('a')));
+        host.write(&SELECTED, b"", 0o600).unwrap();
+        assert_eq!(select(&host, &image('a')).unwrap(), Written::Changed);
     }
 
     #[test]

@@ -11,6 +11,7 @@ mod image;
 mod join;
 mod report;
 mod runner;
+mod upgrade;
 
 use std::pin::Pin;
 use std::rc::Rc;
@@ -71,6 +72,7 @@ pub(crate) fn all() -> Vec<Check> {
         .chain(agent::CHECKS)
         .chain(hostexec::CHECKS)
         .chain(image::CHECKS)
+        .chain(upgrade::CHECKS)
         .collect()
 }
 

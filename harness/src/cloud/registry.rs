@@ -14,7 +14,7 @@ use crate::run::Run;
 
 /// Its name for hosts.
 pub(crate) const HOST: &str = "registry.test";
-const PORT: u16 = 5000;
+pub(crate) const PORT: u16 = 5000;
 /// The server's name in the run.
 pub(crate) const SERVER: &str = "registry";
 

@@ -22,6 +22,8 @@ const REPOSITORY: &str = "aks-flex-node/agent";
 pub(crate) struct Product {
     /// The agent that hosts start with.
     pub(crate) image: ImageRef,
+    /// What a host pulls of it, in bytes.
+    pub(crate) size: u64,
     profile: Profile,
     dir: PathBuf,
 }
@@ -51,6 +53,7 @@ impl Product {
         let image = cloud.registry.push(&layout, REPOSITORY, "good").await?;
         Ok(Self {
             image,
+            size: size(&layout)?,
             profile,
             dir: dir.to_owned(),
         })
@@ -105,6 +108,12 @@ fn program(layout: &Path) -> Result<Vec<u8>> {
         }
     }
     bail!("it has no /usr/bin/aks-flex-node")
+}
+
+/// The blobs of an OCI layout, in bytes.
+fn size(layout: &Path) -> Result<u64> {
+    let blobs = fs::read_dir(layout.join("blobs/sha256"))?;
+    blobs.map(|blob| Ok(blob?.metadata()?.len())).sum()
 }
 
 fn blob(layout: &Path, descriptor: &Value) -> Result<Vec<u8>> {

@@ -12,7 +12,7 @@ use anyhow::{Context, Result, ensure};
 use image::ImageRef;
 
 use crate::agent::{self, UNIT};
-use crate::agent_image::{self, Profile, Variant};
+use crate::agent_image::Variant;
 use crate::base::Base;
 use crate::bed::Bed;
 use crate::cache::Cache;
@@ -64,12 +64,9 @@ pub(crate) async fn bench(options: &cli::Bench) -> Result<()> {
 async fn measure(bed: &Bed, ingredients: &Ingredients, options: &cli::Bench) -> Result<Vec<Figure>> {
     let cloud = Cloud::up(&bed.run, &bed.net, ingredients).await?;
     let product = Product::make(&cloud, &bed.run.cloud_dir().join("agent"), options.image.as_deref()).await?;
-    let size = agent_image::build(Profile::of_environment()?, Variant::Good)
-        .await?
-        .size();
     let mut figures = vec![Figure {
         what: "image, compressed",
-        value: format!("{:.2} MB", size as f64 / 1e6),
+        value: format!("{:.2} MB", product.size as f64 / 1e6),
         bound: "6 MB",
         beside: String::new(),
     }];

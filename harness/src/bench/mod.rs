@@ -74,7 +74,7 @@ async fn measure(bed: &Bed, ingredients: &Ingredients, options: &cli::Bench) -> 
     let host = joining.create(&bed.run, &product).await?;
     figures.extend(step("first boot", boot::measure(&host, &cloud)).await?);
     figures.push(step("idle daemon", idle(&host)).await?);
-    figures.extend(step("host-exec", door::measure(&host, &product.image)).await?);
+    figures.extend(step("host-exec", door::measure(&host)).await?);
     let (line, bare) = step("ctr run", container(&host, &product.image, &cloud.images.busybox)).await?;
     figures.push(line);
     figures.extend(step("upgrades", upgrades(&host, &cloud, &product, bare)).await?);

@@ -1,6 +1,6 @@
 //! The edge to Kubernetes against a real control plane: certificate by request, watches, statuses.
 //!
-//! Ignored, since it needs one; `KUBECONFIG=<an admin's> cargo test -p aks-flex-node --test cluster -- --ignored`.
+//! Ignored by plain `cargo test`, since it needs one: check `cluster.edge` of the harness brings one up and runs it.
 
 use std::time::Duration;
 

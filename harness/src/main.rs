@@ -12,6 +12,7 @@ mod bed;
 mod bench;
 mod ca;
 mod cache;
+mod cargo;
 mod check;
 mod cli;
 mod cloud;

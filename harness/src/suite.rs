@@ -1,12 +1,10 @@
 //! `cargo harness test`: what CI runs, and a person too.
 
-use std::path::Path;
-
 use anyhow::{Result, bail};
 
+use crate::cargo::cargo;
 use crate::check::{self, Selection};
 use crate::cli;
-use crate::command::Command;
 use crate::deps;
 use crate::progress::step;
 
@@ -38,16 +36,14 @@ pub(crate) async fn test(options: &cli::Check) -> Result<bool> {
     deps::ensure().await?;
     let selection = Selection::of(&options.names, &options.group)?;
     for (name, args) in CARGO {
-        step(name, cargo(args)).await?;
+        step(name, told(args)).await?;
     }
     check::run(selection, options).await
 }
 
-/// Cargo in the workspace; what it says is for people to see.
-async fn cargo(args: &[&str]) -> Result<()> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    match Command::new(cargo).args(args).dir(&workspace).show().await? {
+/// What Cargo says is for people to see.
+async fn told(args: &[&str]) -> Result<()> {
+    match cargo().args(args).show().await? {
         Some(0) => Ok(()),
         _ => bail!("cargo {} failed", args.join(" ")),
     }

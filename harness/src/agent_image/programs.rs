@@ -12,6 +12,7 @@ use serde::Deserialize;
 
 use super::Profile;
 use super::content::VERSION;
+use crate::cargo::cargo;
 use crate::command::Command;
 
 /// A first build with everything that belongs to it, on a busy machine.
@@ -119,17 +120,6 @@ impl Workspace {
         }
         Ok(flags)
     }
-}
-
-/// The Cargo that started us, or else the one at hand, as from a shell. What `cargo run` says in the environment of the package it
-/// runs must not go on to it: ring's build script takes that for its own, and all that uses ring would be built anew.
-fn cargo() -> Command {
-    let cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    let told = env::vars_os().map(|(name, _)| name).filter(|name| {
-        let name = name.to_string_lossy();
-        name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")
-    });
-    told.fold(cargo, Command::without)
 }
 
 /// A program's bytes. There is no loader in the image, so a program that asks for one would never start there.

@@ -4,6 +4,7 @@
 
 mod agent;
 mod bed;
+mod cluster;
 mod context;
 mod host;
 mod hostexec;
@@ -72,6 +73,7 @@ pub(crate) fn all() -> Vec<Check> {
         .chain(agent::CHECKS)
         .chain(hostexec::CHECKS)
         .chain(image::CHECKS)
+        .chain(cluster::CHECKS)
         .chain(upgrade::CHECKS)
         .collect()
 }

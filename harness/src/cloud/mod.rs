@@ -103,6 +103,11 @@ struct File {
 }
 
 impl Cloud {
+    /// The programs that it is made of.
+    pub(crate) fn kubernetes(&self) -> &Kubernetes {
+        &self.kubernetes
+    }
+
     /// Makes and starts everything, in a network that is up.
     ///
     /// # Errors

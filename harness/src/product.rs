@@ -1,13 +1,16 @@
 //! The product as the bed has it: the agent's image, given or built, and the program in it, which renders Ignition.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{Cursor, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use image::{Digest, ImageRef};
 use serde_json::Value;
+use tokio::sync::Mutex;
 
 use crate::agent_image::{self, Profile, Variant};
 use crate::cache;
@@ -26,6 +29,7 @@ pub(crate) struct Product {
     pub(crate) size: u64,
     profile: Profile,
     dir: PathBuf,
+    pushed: Arc<Mutex<BTreeMap<Variant, ImageRef>>>,
 }
 
 impl Product {
@@ -56,6 +60,7 @@ impl Product {
             size: size(&layout)?,
             profile,
             dir: dir.to_owned(),
+            pushed: Arc::default(),
         })
     }
 
@@ -64,11 +69,17 @@ impl Product {
     /// # Errors
     /// It can't be built or pushed.
     pub(crate) async fn variant(&self, cloud: &Cloud, variant: Variant) -> Result<ImageRef> {
-        // Several checks may want the same one at once.
+        // Several checks may want the same one at once, and the registry does not bear two pushes of the same blobs.
+        let mut pushed = self.pushed.lock().await;
+        if let Some(image) = pushed.get(&variant) {
+            return Ok(image.clone());
+        }
         let folder = tempfile::tempdir_in(&self.dir)?;
         let layout = folder.path().join("layout");
         agent_image::build(self.profile, variant).await?.write_folder(&layout)?;
-        cloud.registry.push(&layout, REPOSITORY, &variant.to_string()).await
+        let image = cloud.registry.push(&layout, REPOSITORY, &variant.to_string()).await?;
+        pushed.insert(variant, image.clone());
+        Ok(image)
     }
 
     /// The Ignition config (3.3.0) that the agent makes of a folder of inputs.

@@ -5,7 +5,7 @@ use std::{any::Any, io};
 use hostexec::{Host, HostPath, ToolError};
 
 use crate::{
-    containerd::{self, PullError},
+    containerd::{self, PullError, RegistriesError},
     fetch, observe, store,
 };
 
@@ -75,7 +75,7 @@ pub enum Error {
     #[error(transparent)]
     State(store::state::Error),
     /// The image of a machine's file system.
-    #[error("the machine's image can't be had")]
+    #[error("the machine's image, which bootstrap.ociImage names, can't be had")]
     Image(#[from] containerd::PullError),
     /// It is the image of something else.
     #[error("bootstrap.ociImage: the image holds no operating system (no /usr, or no os-release): name another one")]
@@ -171,7 +171,10 @@ impl Error {
     pub fn is_final(&self) -> bool {
         match self {
             Self::Foreign { .. } | Self::NoSystem => true,
-            Self::Image(error) => matches!(error, PullError::Reference(_) | PullError::Image(_)),
+            Self::Image(error) => matches!(
+                error,
+                PullError::Reference(_) | PullError::Image(_) | PullError::Registries(RegistriesError::Bad { .. })
+            ),
             Self::File(_)
             | Self::Tool(_)
             | Self::Unit { .. }

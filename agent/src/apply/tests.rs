@@ -455,7 +455,23 @@ async fn an_image_that_is_there_is_not_asked_for_and_one_that_is_nobodys_name_is
     bed.make(step("registry.invalid/os:1")).await.unwrap();
     let failed = bed.make(step("Not A Reference sesame")).await.unwrap_err();
     assert!(
-        failed.is_final() && !chain(&failed).contains("sesame"),
+        failed.is_final() && chain(&failed).contains("bootstrap.ociImage") && !chain(&failed).contains("sesame"),
+        "{}",
+        chain(&failed)
+    );
+    let host = &bed.context.host;
+    for (path, text) in [
+        (
+            "/etc/aks-flex-node-agent.env",
+            "AKS_FLEX_NODE_AGENT_HOSTS_DIR=/etc/registries\n",
+        ),
+        ("/etc/registries/registry.invalid/hosts.toml", "server = 7\n"),
+    ] {
+        host.write(&HostPath::fixed(path), text.as_bytes(), 0o600).unwrap();
+    }
+    let failed = bed.make(step("registry.invalid/os:2")).await.unwrap_err();
+    assert!(
+        failed.is_final() && chain(&failed).contains("/etc/registries/registry.invalid/hosts.toml"),
         "{}",
         chain(&failed)
     );

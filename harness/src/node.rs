@@ -64,6 +64,9 @@ impl Joining {
         for (name, text) in &self.inputs {
             let path = folder.join(name);
             let _ = std::fs::remove_file(&path);
+            if let Some(folder) = path.parent() {
+                std::fs::create_dir_all(folder)?;
+            }
             secret(&path, text.as_bytes())?;
         }
         Ok(folder)

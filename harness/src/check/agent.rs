@@ -211,14 +211,15 @@ async fn leaves_node_alone(context: &Context) -> Result<()> {
             "no {name} among\n{before}"
         );
     }
-    for time in 1..=5 {
+    let times = context.times.unwrap_or(5);
+    for time in 1..=times {
         let old = host.agent().daemon().await?;
         restart(&host).await?;
         ensure!(host.agent().daemon().await? != old, "restart {time} did nothing");
     }
     ensure!(
         residents(&host).await? == before,
-        "five restarts changed\n{before}into\n{}",
+        "{times} restarts changed\n{before}into\n{}",
         residents(&host).await?
     );
     let second = context.variant(Variant::Second).await?;

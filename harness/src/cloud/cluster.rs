@@ -158,20 +158,6 @@ impl Cluster {
         Ok(token)
     }
 
-    /// Takes a token back. Absent is fine.
-    ///
-    /// # Errors
-    /// kubectl's.
-    pub(crate) async fn revoke(&self, token: &Token) -> Result<()> {
-        let name = secret_name(token);
-        self.kubectl(
-            &["-n", "kube-system", "delete", "secret", &name, "--ignore-not-found"],
-            "",
-        )
-        .await
-        .map(drop)
-    }
-
     async fn register(&self, host: &str) -> Result<()> {
         let machine = json!({ "name": host, "properties": {
             "eTag": "1",

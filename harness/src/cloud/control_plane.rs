@@ -26,9 +26,6 @@ const ETCD: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 2379);
 const ETCD_PEER: &str = "http://127.0.0.1:2380";
 const CONTROLLERS: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 10257);
 
-/// The servers' names in the run, in the order of their start.
-pub(crate) const SERVERS: [&str; 3] = ["etcd", "kube-apiserver", "kube-controller-manager"];
-
 /// A control plane that may run or not.
 #[derive(Clone, Debug)]
 pub(crate) struct ControlPlane {
@@ -138,14 +135,6 @@ impl ControlPlane {
         self.start_etcd().await?;
         self.start_apiserver().await?;
         self.start_controllers().await
-    }
-
-    /// Ends the API server alone: hosts find the door shut.
-    ///
-    /// # Errors
-    /// It can't be ended.
-    pub(crate) async fn stop_apiserver(&self) -> Result<()> {
-        server::stop(&self.run, "kube-apiserver").await
     }
 
     async fn start_etcd(&self) -> Result<()> {

@@ -102,24 +102,6 @@ impl Downloads {
         })
         .await
     }
-
-    /// Ends it.
-    ///
-    /// # Errors
-    /// It can't be ended.
-    pub(crate) async fn stop(&self) -> Result<()> {
-        server::stop(&self.run, SERVER).await
-    }
-
-    /// What has been asked for so far: one line a request, `FROM STATUS HOST PATH`.
-    ///
-    /// # Errors
-    /// The log can't be read.
-    pub(crate) fn requests(&self) -> Result<Vec<String>> {
-        let log = self.folder().join("access.log");
-        let text = fs::read_to_string(&log).with_context(|| format!("reading {}", log.display()))?;
-        Ok(text.lines().map(str::to_owned).collect())
-    }
 }
 
 /// The served tree, `HOST/PATH`.

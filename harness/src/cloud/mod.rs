@@ -77,8 +77,6 @@ pub(crate) struct Cloud {
     pub(crate) registry: Registry,
     /// The cluster that hosts join.
     pub(crate) cluster: Cluster,
-    /// The server of the official download URLs.
-    pub(crate) downloads: Downloads,
     /// What is in the registry.
     pub(crate) images: Images,
     kubernetes: Kubernetes,
@@ -148,7 +146,6 @@ impl Cloud {
         Ok(Self {
             registry,
             cluster,
-            downloads,
             images: file.images,
             kubernetes: file.kubernetes,
         })
@@ -165,7 +162,6 @@ impl Cloud {
         Ok(Self {
             registry: Registry::of(run, net),
             cluster: Cluster::of(ControlPlane::of(run, net, &file.kubernetes)),
-            downloads: Downloads::of(run, net),
             images: file.images,
             kubernetes: file.kubernetes,
         })

@@ -63,11 +63,6 @@ impl Authority {
         self.folder.join(format!("{}.crt", self.name))
     }
 
-    /// The file with its key.
-    pub(crate) fn key(&self) -> PathBuf {
-        self.folder.join(format!("{}.key", self.name))
-    }
-
     /// Issues `NAME.crt` and `NAME.key` in `folder` unless they are there. `names` are DNS names or addresses.
     pub(crate) fn issue(&self, folder: &Path, subject: &Subject<'_>, usage: Usage, names: &[&str]) -> Result<Issued> {
         let issued = Issued::in_folder(folder, subject.file);
@@ -160,7 +155,7 @@ mod tests {
             .unwrap();
         let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!(mode(&issued.key), 0o600);
-        assert_eq!(mode(&first.key()), 0o600);
+        assert_eq!(mode(&folder.path().join("ca.key")), 0o600);
 
         let before = std::fs::read(first.certificate()).unwrap();
         let second = Authority::open(folder.path(), "ca").unwrap();

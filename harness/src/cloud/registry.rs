@@ -99,14 +99,6 @@ impl Registry {
         .await
     }
 
-    /// Ends it; what it holds stays.
-    ///
-    /// # Errors
-    /// It can't be ended.
-    pub(crate) async fn stop(&self) -> Result<()> {
-        server::stop(&self.run, SERVER).await
-    }
-
     /// Pushes the only image of an OCI layout, and returns how hosts name it.
     ///
     /// # Errors
@@ -134,21 +126,6 @@ impl Registry {
         let digest = std::fs::read_to_string(digest.path())?;
         let name = format!("{HOST}:{PORT}/{repository}@{}", digest.trim());
         name.parse().ok().with_context(|| format!("{name} names no image"))
-    }
-
-    /// Takes an image out of the registry; blobs stay until the run ends.
-    ///
-    /// # Errors
-    /// skopeo's: it is not there, or the registry is not up.
-    pub(crate) async fn delete(&self, image: &ImageRef) -> Result<()> {
-        let name = image.to_string().replacen(HOST, &self.net.gateway(), 1);
-        self.net
-            .command("skopeo")
-            .args(["delete", "--cert-dir"])
-            .arg(self.folder().join("trust"))
-            .arg(format!("docker://{name}"))
-            .run()
-            .await
     }
 
     /// The end of the access log as it is now.

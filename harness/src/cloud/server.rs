@@ -38,17 +38,6 @@ pub(crate) async fn start(
         .with_context(|| format!("{}:\n{}", run.log(name).display(), end_of_log(run, name)))
 }
 
-/// Ends a server; none of that name is fine.
-///
-/// # Errors
-/// It outlives even SIGKILL.
-pub(crate) async fn stop(run: &Run, name: &str) -> Result<()> {
-    match Daemon::find(run, name) {
-        Some(daemon) => daemon.process.end().await,
-        None => Ok(()),
-    }
-}
-
 fn end_of_log(run: &Run, name: &str) -> String {
     let text = std::fs::read(run.log(name)).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);

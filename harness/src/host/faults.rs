@@ -90,28 +90,6 @@ impl Host {
             .await
     }
 
-    /// Slows what goes to the host: `200kbit`.
-    ///
-    /// # Errors
-    /// tc refuses.
-    pub(crate) async fn slow(&self, rate: &str) -> Result<()> {
-        let shaped = [
-            "qdisc",
-            "replace",
-            "dev",
-            &self.port(),
-            "root",
-            "tbf",
-            "rate",
-            rate,
-            "burst",
-            "16kb",
-            "latency",
-            "400ms",
-        ];
-        self.net.command("tc").args(shaped).run().await
-    }
-
     async fn bridge_state(&self, state: &str) -> Result<()> {
         self.net
             .command("bridge")

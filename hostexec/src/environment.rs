@@ -13,11 +13,14 @@ pub(crate) const SEARCH: [&str; 6] = [
 /// [`SEARCH`] as `PATH`.
 pub(crate) const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// Whether the variable goes along. `PATH` does not: it is [`PATH`]. Nor do `LD_*` and their like, which would load the
+/// root's home, where tools look for settings of their own (`.curlrc`). The caller's would name a folder of its choice.
+pub(crate) const HOME: &str = "/root";
+
+/// Whether the variable goes along. `PATH` and `HOME` do not: they are [`PATH`] and [`HOME`]. Nor do `LD_*` and their like, which would load the
 /// container's files into the host's programs, nor `NOTIFY_SOCKET`, `WATCHDOG_*` and `LISTEN_*`, with which a tool would
 /// speak in the agent's name.
 pub(crate) fn passes(name: &str) -> bool {
-    const NAMES: [&str; 4] = ["HOME", "LANG", "TERM", "TZ"];
+    const NAMES: [&str; 3] = ["LANG", "TERM", "TZ"];
     const PROXIES: [&str; 5] = ["all_proxy", "ftp_proxy", "http_proxy", "https_proxy", "no_proxy"];
     NAMES.contains(&name) || name.starts_with("LC_") || PROXIES.iter().any(|proxy| proxy.eq_ignore_ascii_case(name))
 }
@@ -40,11 +43,12 @@ mod tests {
             "LISTEN_FDS",
             "LD_PRELOAD",
             "PATH",
+            "HOME",
             "LANGUAGE",
         ] {
             assert!(!passes(name), "{name}");
         }
-        for name in ["LC_ALL", "HTTPS_PROXY", "no_proxy", "HOME", "TERM"] {
+        for name in ["LC_ALL", "HTTPS_PROXY", "no_proxy", "TERM"] {
             assert!(passes(name), "{name}");
         }
     }

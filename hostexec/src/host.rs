@@ -166,7 +166,10 @@ impl Host {
         command.args(call.args).current_dir("/").env_clear();
         command.envs(std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(environment::passes)));
         // Answers are parsed: they must read the same everywhere.
-        command.env("PATH", environment::PATH).env("LC_ALL", "C.UTF-8");
+        command
+            .env("PATH", environment::PATH)
+            .env("HOME", environment::HOME)
+            .env("LC_ALL", "C.UTF-8");
         command
             .stdin(if call.stdin.is_some() {
                 Stdio::piped()

@@ -81,6 +81,7 @@ fn run(tool: Tool, args: impl Iterator<Item = OsString>) -> ExitCode {
         .env_clear()
         .envs(kept)
         .env("PATH", environment::PATH)
+        .env("HOME", environment::HOME)
         .exec();
     fail(REFUSED, format_args!("{}: {error}", program.display()))
 }

@@ -214,7 +214,7 @@ fn fc_h3_hostile_variables_do_not_reach_a_tool_and_harmless_ones_do() {
                 .envs(names().map(|name| (name, "/nonexistent")))
                 .envs([
                     ("LC_ALL", "C.UTF-8"),
-                    ("HOME", "/root"),
+                    ("HOME", "/nonexistent"),
                     ("TZ", "UTC"),
                     ("no_proxy", "10.0.0.0/8"),
                 ])

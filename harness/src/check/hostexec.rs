@@ -128,8 +128,7 @@ async fn env(context: &Context) -> Result<()> {
     let mut seen: Vec<&str> = seen.stdout.split('\0').filter(|line| !line.is_empty()).collect();
     seen.sort_unstable();
     let expected = [
-        // runc gives one to whom has none.
-        "HOME=/",
+        "HOME=/root",
         "HTTPS_PROXY=http://proxy.test:3128",
         "LC_ALL=C.UTF-8",
         "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",

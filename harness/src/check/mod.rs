@@ -78,18 +78,6 @@ pub(crate) fn all() -> Vec<Check> {
         .collect()
 }
 
-/// Says that a check can't show its point here, and why.
-#[derive(Debug)]
-pub(crate) struct Skip(pub(crate) String);
-
-impl std::fmt::Display for Skip {
-    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        to.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Skip {}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -5,13 +5,12 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use serde::Serialize;
 
-/// How a check ended.
+/// How a check ended: none is ever skipped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Ended {
     Pass,
     Fail,
-    Skip,
 }
 
 /// A check's row. Source of the shape: design.md 5.
@@ -22,7 +21,7 @@ pub(crate) struct Row {
     pub(crate) seconds: f64,
     /// Its hosts' names.
     pub(crate) host: String,
-    /// Why it failed or was skipped; else empty.
+    /// Why it failed; else empty.
     pub(crate) message: String,
     /// The folder that explains a failure.
     pub(crate) artifacts: Option<PathBuf>,
@@ -76,15 +75,7 @@ impl Report {
     }
 
     fn last_line(&self) -> String {
-        let skipped = match self.count(Ended::Skip) {
-            0 => String::new(),
-            skipped => format!(", {skipped} skipped"),
-        };
-        format!(
-            "{} passed, {} failed{skipped}",
-            self.count(Ended::Pass),
-            self.count(Ended::Fail)
-        )
+        format!("{} passed, {} failed", self.count(Ended::Pass), self.count(Ended::Fail))
     }
 
     /// Writes it as JSON.
@@ -118,15 +109,13 @@ mod tests {
     }
 
     #[test]
-    fn the_last_line_counts_and_names_skips_only_if_there_are_any() {
-        let mut report = Report {
+    fn the_last_line_counts() {
+        let report = Report {
             checks: vec![row("a.b", Ended::Pass), row("a.c", Ended::Fail)],
             limits: LIMITS,
         };
         assert_eq!(report.last_line(), "1 passed, 1 failed");
         assert!(!report.good());
-        report.checks.push(row("a.d", Ended::Skip));
-        assert_eq!(report.last_line(), "1 passed, 1 failed, 1 skipped");
         assert_eq!(Report::default().last_line(), "0 passed, 0 failed");
     }
 

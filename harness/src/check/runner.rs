@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 
 use super::context::{Depth, World};
 use super::report::{Ended, LIMITS, Report, Row};
-use super::{Check, Context, Needs, Skip, all};
+use super::{Check, Context, Needs, all};
 use crate::base::Base;
 use crate::bed::Bed;
 use crate::cache::Cache;
@@ -171,7 +171,6 @@ async fn one(check: Check, context: Rc<Context>) -> Row {
     let seconds = start.elapsed().as_secs_f64();
     let (result, mut message) = match &ended {
         Ok(()) => (Ended::Pass, String::new()),
-        Err(error) if error.is::<Skip>() => (Ended::Skip, error.to_string()),
         Err(error) => (Ended::Fail, format!("{error:#}")),
     };
     let mut artifacts = None;

@@ -74,7 +74,7 @@ impl Agent<'_> {
         found.stdout.lines().map(|pid| Ok(pid.parse()?)).collect()
     }
 
-    /// The daemon's process.
+    /// The daemon's process, for all checks that need it (na_r32).
     ///
     /// # Errors
     /// There is none, or more than one.

@@ -32,12 +32,31 @@ impl Host {
         self.remove_all(path).map_err(|error| at("remove", path, &error))
     }
 
+    /// Removes all that a folder holds, not the folder, which may itself be a mount. An absent one is empty.
+    ///
+    /// # Errors
+    /// As [`Host::remove_tree`], for what is mounted below it.
+    pub fn empty_dir(&self, path: &HostPath) -> io::Result<()> {
+        self.empty_all(path).map_err(|error| at("empty", path, &error))
+    }
+
+    fn empty_all(&self, path: &HostPath) -> io::Result<()> {
+        if self.entry(path)?.is_none() {
+            return Ok(());
+        }
+        let dir = self.dir(path)?;
+        let tree = fs::read_link(dir.path())?;
+        refuse_mounts(&tree, |point| point != tree)?;
+        empty(dir, OsStr::new(path.name()))?;
+        self.dir(path)?.sync()
+    }
+
     fn remove_all(&self, path: &HostPath) -> io::Result<()> {
         let Some((above, found)) = self.entry(path)? else {
             return Ok(());
         };
         let name = OsStr::new(path.name());
-        refuse_mounts(&fs::read_link(above.path())?, name)?;
+        refuse_mounts(&fs::read_link(above.path())?.join(name), |_| true)?;
         if found.is_dir() {
             empty(
                 above.open_subdir(name.as_ref()).map_err(|error| mounted(error, name))?,
@@ -96,18 +115,17 @@ fn identity(dir: &Dir) -> io::Result<(u64, u64)> {
     Ok((found.dev(), found.ino()))
 }
 
-/// Before anything is removed: no mount of this namespace may lie at or below the path.
-fn refuse_mounts(above: &Path, name: &OsStr) -> io::Result<()> {
-    let tree = above.join(name);
+/// Before anything is removed: no mount of this namespace that counts may lie at or below the path.
+fn refuse_mounts(tree: &Path, counts: impl Fn(&Path) -> bool) -> io::Result<()> {
     let table = fs::read("/proc/self/mountinfo")?;
     match table
         .split(|byte| *byte == b'\n')
         .filter_map(mount_point)
-        .find(|point| point.starts_with(&tree))
+        .find(|point| point.starts_with(tree) && counts(point))
     {
         None => Ok(()),
         Some(point) => {
-            let below = point.strip_prefix(&tree).unwrap_or(Path::new(""));
+            let below = point.strip_prefix(tree).unwrap_or(Path::new(""));
             let text = match below.as_os_str().is_empty() {
                 true => "something is mounted there".to_owned(),
                 false => format!("something is mounted at {} in it", below.display()),

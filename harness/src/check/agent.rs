@@ -8,16 +8,17 @@ use super::context::Depth;
 use super::{Check, Context, check};
 use crate::agent::{self, GROUP, SELECTION, UNIT};
 use crate::agent_image::Variant;
-use crate::host::{Disk, Host};
+use crate::host::{Disk, Host, Refusal};
 use crate::node::READY;
 use crate::wait;
 
-pub(super) const CHECKS: [Check; 5] = [
+pub(super) const CHECKS: [Check; 6] = [
     check!("agent.leaves-node-alone", Cloud, 600, leaves_node_alone),
     check!("agent.leftovers", Cloud, 600, leftovers),
     check!("agent.stop-stubborn", Cloud, 600, stop_stubborn),
     check!("agent.cgroup", Cloud, 600, cgroup),
     check!("agent.watchdog", Cloud, 600, watchdog),
+    check!("agent.converges", Cloud, 600, converges),
 ];
 
 /// Within this there is one agent again, after whatever happened to it.
@@ -258,4 +259,41 @@ async fn watchdog(context: &Context) -> Result<()> {
     host.exec_ok(&["kill", "-STOP", &old.to_string()]).await?;
     let limit = Duration::from_secs(60) + agent.stop_limit().await? + AGAIN + MARGIN;
     agent.only_new(old, limit).await.map(drop)
+}
+
+/// na_r10, na_r11: a daemon that gets no credentials still brings its units and the machine's program up to date, and has
+/// systemd read them.
+async fn converges(context: &Context) -> Result<()> {
+    const RECOVERY: &str = "/etc/systemd/system/aks-flex-node-agent-recovery.service";
+    const PROGRAM: &str = "/var/lib/machines/kube1/usr/local/bin/aks-flex-node";
+    const CREDENTIALS: &str = "/etc/aks-flex-node/daemon-credentials";
+    let host = context.shared().await?;
+    let unit = host.read_file(RECOVERY).await?;
+    let sum = async || host.exec_ok(&["sha256sum", PROGRAM]).await;
+    let program = sum().await?;
+    let api = format!("{}:6443", context.bed.net.gateway());
+    host.block(&api, Refusal::Reset).await?;
+    host.sh(&format!(
+        "mv {CREDENTIALS} /etc/aks-flex-node/aside; echo '# tampered with' >> {RECOVERY}; echo >> {PROGRAM}; systemctl daemon-reload"
+    ))
+    .await?;
+    restart(&host).await?;
+    ensure!(host.read_file(RECOVERY).await? == unit, "the unit is not what it was");
+    ensure!(sum().await? == program, "the machine's program is not what it was");
+    let stale = host
+        .exec_ok(&[
+            "systemctl",
+            "show",
+            "--value",
+            "--property=NeedDaemonReload",
+            "aks-flex-node-agent-recovery.service",
+        ])
+        .await?;
+    ensure!(stale.trim() == "no", "systemd was not told to read the units: {stale}");
+    host.sh(&format!(
+        "rm -rf {CREDENTIALS}; mv /etc/aks-flex-node/aside {CREDENTIALS}"
+    ))
+    .await?;
+    host.unblock(&api).await?;
+    restart(&host).await
 }

@@ -129,3 +129,35 @@ fn the_mount_tables_escapes_are_undone() {
     assert_eq!(mount_point(line), Some(PathBuf::from("/mnt/a b\\c\t\\ue")));
     assert_eq!(mount_point(b""), None);
 }
+
+#[test]
+fn na_r21_a_mounted_folder_is_emptied_and_stays() {
+    if !again::is_inner() {
+        return again::passes_with_own_mounts("tree::tests::na_r21_a_mounted_folder_is_emptied_and_stays");
+    }
+    let (dir, host) = root();
+    let dir = dir.keep();
+    let tree = dir.join("var/lib/machines/kube1");
+    let (mounted, other) = (dir.join("mounted"), dir.join("other"));
+    for folder in [&mounted, &mounted.join("below"), &other] {
+        fs::create_dir(folder).unwrap();
+    }
+    fs::write(mounted.join("below/file"), "").unwrap();
+    fs::write(other.join("kept"), "").unwrap();
+    bind(&mounted, &tree);
+    bind(&other, &tree.join("below"));
+    let text = host.empty_dir(&TREE).unwrap_err().to_string();
+    assert_eq!(
+        text,
+        "empty /var/lib/machines/kube1: something is mounted at below in it"
+    );
+    assert!(other.join("kept").exists());
+    nix::mount::umount(&tree.join("below")).unwrap();
+
+    host.empty_dir(&TREE).unwrap();
+    assert_eq!(fs::read_dir(&mounted).unwrap().count(), 0);
+    assert!(tree.exists());
+    nix::mount::umount(&tree).unwrap();
+    assert!(tree.join("etc/hostname").exists(), "what the mount hid");
+    host.empty_dir(&HostPath::fixed("/var/lib/machines/kube2")).unwrap();
+}

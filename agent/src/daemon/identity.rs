@@ -115,14 +115,20 @@ fn stored(source: &Source<'_>) -> Option<Pair> {
     }
 }
 
-/// A certificate for the bootstrap token, however long that takes.
+/// A certificate for the bootstrap token, however long that takes; or the stored one, which is looked at again after each
+/// failure: a clock may have been wrong, or the API server not have known us for a while.
 async fn first(source: &Source<'_>) -> Pair {
     let Some(token) = source.token else {
         error!(
             "the daemon has no client certificate, and no bootstrap token to ask for one; the credentials of an Azure \
              identity can't be used for the agent's own client by this version"
         );
-        return std::future::pending().await;
+        loop {
+            sleep(LONGEST_PAUSE).await;
+            if let Some(pair) = stored(source) {
+                return pair;
+            }
+        }
     };
     let mut pause = PAUSE;
     loop {
@@ -136,6 +142,9 @@ async fn first(source: &Source<'_>) -> Pair {
         }
         sleep(pause.mul_f64(1.0 + jitter::fraction() / 4.0)).await;
         pause = (pause * 2).min(LONGEST_PAUSE);
+        if let Some(pair) = stored(source) {
+            return pair;
+        }
     }
 }
 

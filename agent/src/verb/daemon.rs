@@ -1,8 +1,6 @@
 //! `daemon`: serves the node until it is told to stop.
 
-use units::AgentUnit;
-
-use super::Surroundings;
+use super::{Surroundings, agent_unit};
 use crate::{
     daemon,
     exit::{Exit, Failure},
@@ -15,6 +13,6 @@ use crate::{
 pub async fn daemon(here: &Surroundings, path: &str) -> Result<Exit, Failure> {
     let settings = here.settings(path)?;
     here.log.add_file(&here.host, settings.log_dir());
-    daemon::run(&here.host, &settings, AgentUnit::default()).await;
+    daemon::run(&here.host, &settings, agent_unit(&settings)).await;
     Ok(Exit::Done)
 }

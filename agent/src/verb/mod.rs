@@ -154,7 +154,10 @@ pub fn block_on(command: impl Future<Output = Result<Exit, Failure>>) -> Result<
         what: "start the runtime",
         source,
     })?;
-    runtime.block_on(until_stopped(command))
+    let ended = runtime.block_on(until_stopped(command));
+    // Dropped, it would wait for a sync or an unpacking that nobody waits for any more.
+    runtime.shutdown_background();
+    ended
 }
 
 fn stopped(signal: &'static str) -> Result<Exit, Failure> {

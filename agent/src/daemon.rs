@@ -24,7 +24,7 @@ use std::time::Duration;
 use hostexec::Host;
 use sd_notify::NotifyState;
 use tokio::sync::{Notify, watch};
-use tokio::time::{MissedTickBehavior, interval, sleep};
+use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use tracing::{info, warn};
 use units::AgentUnit;
 
@@ -35,6 +35,8 @@ use crate::store::state;
 
 /// Pause before a watch is begun anew with the same client.
 const AGAIN: Duration = Duration::from_secs(5);
+/// How long units and programs may take before READY=1; well below the unit's `TimeoutStartSec=`.
+const CONVERGE: Duration = Duration::from_secs(20);
 
 /// Runs the daemon. It does not end by itself: whoever drops it stops it, at any time.
 pub async fn run(host: &Host, settings: &Settings, unit: AgentUnit) {
@@ -75,7 +77,10 @@ async fn work(host: &Host, settings: &Settings, unit: AgentUnit) {
             None
         }
     };
-    local.converge(local::standing(host)).await;
+    // Cut short, the next start goes on: a systemd that is slow to read its units is no reason to be without an agent.
+    if timeout(CONVERGE, local.converge(local::standing(host))).await.is_err() {
+        warn!(limit = ?CONVERGE, "units and the machine's program are not brought up to this agent in time");
+    }
     notify(&[NotifyState::Ready, NotifyState::Status("serving")]);
 
     let endpoint = endpoint(settings);

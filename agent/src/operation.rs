@@ -213,6 +213,12 @@ impl Requirement {
 }
 
 impl Target {
+    /// Whether it can be no more than one machine.
+    #[must_use]
+    pub fn is_one(&self) -> bool {
+        matches!(self, Self::Machine(_))
+    }
+
     /// Whether that is `me` (node-agent specification 9.3).
     #[must_use]
     pub fn is(&self, me: &Me) -> bool {
@@ -242,6 +248,8 @@ pub fn admit(operation: &Operation, me: &Me, upgrade: &Upgrade) -> Admission {
             (Some(end), Some(keep)) => Admission::DeleteAt(end.saturating_add(keep).unwrap_or(Timestamp::MAX)),
             (None, _) | (_, None) => Admission::Ignore,
         },
+        // Of one for many machines, another's daemon may be at it.
+        Phase::InProgress if !operation.target.is_one() => Admission::Ignore,
         Phase::InProgress => Admission::Deny {
             reason: Denial::DaemonFailed,
             message: "the daemon that took this operation is gone and left no record of it".into(),
@@ -505,6 +513,18 @@ mod tests {
             admit(&operation(Kind::Others, Phase::InProgress), &me(), &Upgrade::Idle),
             Admission::Ignore
         );
+    }
+
+    #[test]
+    fn what_another_machine_may_be_at_is_left_to_it() {
+        let mut left = operation(Kind::AgentUpgrade, Phase::InProgress);
+        left.target = Target::Labels(vec![]);
+        let me = Me {
+            labels: Some(BTreeMap::new()),
+            ..me()
+        };
+        assert!(left.target.is(&me));
+        assert_eq!(admit(&left, &me, &Upgrade::Idle), Admission::Ignore);
     }
 
     #[test]

@@ -343,7 +343,9 @@ impl Worker<'_> {
         };
         let me = self.me(&seen);
         let mut left: Vec<_> = seen.operations.into_values().collect();
-        left.retain(|op| op.kind == Kind::AgentUpgrade && op.phase == Phase::InProgress && op.target.is(&me));
+        left.retain(|op| {
+            op.kind == Kind::AgentUpgrade && op.phase == Phase::InProgress && op.target.is_one() && op.target.is(&me)
+        });
         for operation in left {
             let message = format!("{why}; agent image {running} runs");
             let end = report::denied(operation::Denial::DaemonFailed, &message);

@@ -201,7 +201,7 @@ impl Worker<'_> {
                     }
                     named?;
                 }
-                Step::Restart => return self.restart().await,
+                Step::Restart => return self.restart(&state).await,
                 Step::Judge(before) => {
                     let event = match judge::judge(self.host, &self.around, before).await {
                         Ok(()) => Event::Passed,
@@ -241,7 +241,7 @@ impl Worker<'_> {
         self.save(Event::Failed { why }).await
     }
 
-    async fn restart(&self) -> Result<(), switch::Error> {
+    async fn restart(&self, state: &Upgrade) -> Result<(), switch::Error> {
         let why = match switch::restart_soon(self.host, Timestamp::now()).await {
             Ok(()) => {
                 sleep(RESTART).await;
@@ -250,6 +250,12 @@ impl Worker<'_> {
             Err(error) => chain(&error),
         };
         error!(why, "the restart failed");
+        if let Upgrade::Back { .. } = state {
+            // What runs was found bad, perhaps since it can't run the host's tools. Its end does as well as a restart: the
+            // unit starts what is selected.
+            end_this_process();
+            return std::future::pending().await;
+        }
         self.save(Event::Failed { why }).await
     }
 
@@ -456,6 +462,13 @@ impl Worker<'_> {
             }
         }
         Ok(())
+    }
+}
+
+/// Asks this process to end, as systemd would.
+fn end_this_process() {
+    if let Err(errno) = nix::sys::signal::raise(nix::sys::signal::Signal::SIGTERM) {
+        error!(%errno, "this agent can't end itself");
     }
 }
 

@@ -380,7 +380,12 @@ impl Worker<'_> {
         operation::queue(&mut operations);
         // Of what is in progress nothing can be said while the journal can't be read.
         let (upgrade, known) = match journal::load(self.host) {
-            Ok(upgrade) => (upgrade, true),
+            Ok(Upgrade::Idle) => (Upgrade::Idle, true),
+            // Left when the journal could not be reached for a moment.
+            Ok(_) => {
+                self.settle(running).await;
+                return Ok(Next::Again);
+            }
             Err(_) => (Upgrade::Idle, false),
         };
         let mut next = Next::News;

@@ -185,12 +185,12 @@ async fn verb(verb: Verb) -> Result<ExitCode> {
     let good = match verb {
         Verb::Deps => deps::ensure().await.map(|()| true)?,
         Verb::Image(options) => agent_image::run(options).await.map(|()| true)?,
+        Verb::Check(options) | Verb::Test(options) if options.list => {
+            check::list(&Selection::of(&options.names, &options.group)?);
+            true
+        }
         Verb::Check(options) => {
             let selection = Selection::of(&options.names, &options.group)?;
-            if options.list {
-                check::list(&selection);
-                return Ok(ExitCode::SUCCESS);
-            }
             deps::ensure().await?;
             check::run(selection, &options).await?
         }

@@ -41,7 +41,7 @@ impl Host {
         }
     }
 
-    /// Mends whatever `cut`, `block` and `slow` did.
+    /// Mends whatever `cut` and `block` did.
     ///
     /// # Errors
     /// The host is off.
@@ -49,12 +49,6 @@ impl Host {
         self.net.ip(&format!("link set {} up", self.port())).await?;
         self.bridge_state("3").await?;
         self.forget_faults().await;
-        let _ = self
-            .net
-            .command("tc")
-            .args(["qdisc", "del", "dev", &self.port(), "root"])
-            .run()
-            .await;
         Ok(())
     }
 

@@ -92,7 +92,10 @@ impl Failure {
             Self::Usage(_) | Self::Unfit(_) | Self::Goal(_) => false,
             Self::Config(error) => error.may_pass(),
             Self::Bootstrap(error) => error.may_pass(),
-            Self::Butane(error) => matches!(error, butane::Error::Read { .. }),
+            // A file that the folder lacks is as wrong as one that says the wrong thing.
+            Self::Butane(error) => {
+                matches!(error, butane::Error::Read { source, .. } if source.kind() != std::io::ErrorKind::NotFound)
+            }
             Self::Apply(failed) => !failed.is_final(),
             Self::Observe(_)
             | Self::Recover(_)

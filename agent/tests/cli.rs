@@ -153,13 +153,14 @@ fn reset_does_not_pretend() {
 fn inputs_of_no_ignition_config_are_told_without_their_values() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().to_str().unwrap();
-    assert!(message(&["ignition", path], 1).starts_with("no Ignition config can be made of the inputs"));
-    #[expect(clippy::disallowed_methods, reason = "a test's input")]
-    fs::write(
-        dir.path().join("agent.env"),
-        "AKS_FLEX_NODE_AGENT_IMAGE=registry.test/canary:latest\n",
-    )
-    .unwrap();
+    assert!(message(&["ignition", path], NEVER).starts_with("no Ignition config can be made of the inputs"));
+    for (name, text) in [
+        ("agent.env", "AKS_FLEX_NODE_AGENT_IMAGE=registry.test/canary:latest\n"),
+        ("bootstrap.env", "AKS_FLEX_NODE_CONFIG_OVERRIDES='{}'\n"),
+    ] {
+        #[expect(clippy::disallowed_methods, reason = "a test's input")]
+        fs::write(dir.path().join(name), text).unwrap();
+    }
     let text = message(&["ignition", path], NEVER);
     assert!(text.contains("AKS_FLEX_NODE_AGENT_IMAGE in agent.env"), "{text}");
 }

@@ -346,10 +346,11 @@ fn append(tar: &mut tar::Builder<Vec<u8>>, path: &str, mode: u32, content: &Cont
         Content::Folder => tar.append_data(&mut header(T::Directory, mode, 0), format!("{path}/"), io::empty()),
         Content::Link(to) => {
             let mut header = header(T::Symlink, mode, 0);
-            match header.set_link_name_literal(to) {
-                Ok(()) => tar.append_data(&mut header, path, io::empty()),
-                Err(_) => tar.append_link(&mut header, path, to), // too long for the header
+            if header.set_link_name_literal(to).is_err() {
+                // Too long for the header. `append_link` would take it for a path, and put `a//./b` as `a/b`.
+                tar.append_pax_extensions([("linkpath", to.as_bytes())])?;
             }
+            tar.append_data(&mut header, path, io::empty())
         }
         Content::Bytes(bytes) => tar.append_data(
             &mut header(T::Regular, mode, bytes.len() as u64),

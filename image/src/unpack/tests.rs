@@ -347,6 +347,29 @@ fn an_existing_link_in_the_folder_is_replaced_not_followed() {
     assert_eq!(bed.tree(), ["f=evil"]);
 }
 
+#[test]
+fn a_link_longer_than_a_header_holds_is_kept_to_the_letter() {
+    let to = format!("{}/./x//y/", "a/".repeat(60));
+    let image = Image {
+        layers: vec![layout::Layer::Entries(vec![Entry::link("l", to.as_str())])],
+        ..Image::default()
+    };
+    let layout = Layout::of(&image, None).unwrap();
+    let Document::Manifest(manifest) = Document::parse(&layout.blobs()[&layout.roots()[0].digest]).unwrap() else {
+        panic!("no manifest")
+    };
+    let config = Config::parse(&layout.blobs()[&manifest.config.digest]).unwrap();
+    let layer = &manifest.layers[0];
+    let expected = Layer {
+        digest: layer.digest.clone(),
+        size: layer.size,
+        diff_id: config.rootfs.diff_ids[0].clone(),
+    };
+    let dir = tempfile::tempdir().unwrap();
+    apply(dir.path(), layout.blobs()[&layer.digest].as_slice(), &expected).unwrap();
+    assert_eq!(fs::read_link(dir.path().join("l")).unwrap().as_os_str(), to.as_str());
+}
+
 /// What a tree of entries should look like once unpacked: path to kind, mode and content.
 type Shape = BTreeMap<String, (char, u32, Vec<u8>)>;
 

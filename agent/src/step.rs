@@ -105,6 +105,8 @@ pub enum Step {
     KubeletJoined {
         /// The machine.
         machine: MachineName,
+        /// The file in the machine that kubelet, or this agent, writes last on the way to its credential.
+        credential: &'static str,
     },
     /// The state file says this.
     StateSaved(State),

@@ -168,12 +168,12 @@ async fn is_active(host: &Host, machine: MachineName, unit: &str) -> Result<bool
 }
 
 /// Waits until kubelet is active and holds the credential it works with.
-pub(super) async fn wait_for_kubelet(context: &Context, machine: MachineName) -> Result<(), Error> {
+pub(super) async fn wait_for_kubelet(context: &Context, machine: MachineName, credential: &str) -> Result<(), Error> {
     let (host, waits) = (&context.host, context.waits);
     let active = async || is_active(host, machine, "kubelet.service").await.unwrap_or(false);
     until(context, machine, waits.active, "is not active", active).await?;
     let joined = async || {
-        let asked = call(host, machine, &["test", "-s", "/var/lib/kubelet/kubeconfig"], ASK).await;
+        let asked = call(host, machine, &["test", "-s", credential], ASK).await;
         asked.is_ok_and(|output| output.code == Some(0))
     };
     until(context, machine, waits.joined, "has no certificate", joined).await?;

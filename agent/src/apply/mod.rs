@@ -156,7 +156,7 @@ async fn make_true(step: &Step, context: &Context) -> Result<(), Error> {
         Step::MachineEnabled { machine } => machine::enable(&context.host, *machine).await,
         Step::MachineRunning { machine } => machine::start(context, *machine).await,
         Step::ServiceRunning { machine, unit, reads } => machine::run_service(context, *machine, unit, reads).await,
-        Step::KubeletJoined { machine } => machine::wait_for_kubelet(context, *machine).await,
+        Step::KubeletJoined { machine, credential } => machine::wait_for_kubelet(context, *machine, credential).await,
         Step::StateSaved(state) => store::state::save(&context.host, state).map_err(Error::State),
         Step::UnitRunning { unit } => unit::start(&context.host, unit).await,
         Step::UnitEnabled { unit } => unit::enable(&context.host, unit).await,

@@ -312,7 +312,12 @@ async fn fc_k7_a_kubelet_without_certificate_is_told_with_what_to_do() {
         "systemd-run",
         "case \"$*\" in *is-active*) echo active;; *journalctl*) echo 'waiting for abcdef.0123456789abcdef';; *) exit 1;; esac",
     )]);
-    let text = bed.fails(Step::KubeletJoined { machine: MACHINE }).await;
+    let text = bed
+        .fails(Step::KubeletJoined {
+            machine: MACHINE,
+            credential: "/credential",
+        })
+        .await;
     assert!(
         text.contains("kubelet has no certificate") && text.contains("kubectl get csr"),
         "{text}"

@@ -16,6 +16,9 @@ const CA: &str = "/etc/kubernetes/pki/apiserver-client-ca.crt";
 const CONFIG: &str = "/var/lib/kubelet/config.yaml";
 const BOOTSTRAP: &str = "/var/lib/kubelet/bootstrap-kubeconfig";
 const KUBECONFIG: &str = "/var/lib/kubelet/kubeconfig";
+/// kubelet's client certificate. Its kubeconfig says nothing of it: that is written as soon as kubelet starts to ask for one.
+/// Source: kubelet's `--cert-dir` and `rotateCertificates`; seen with 1.20.
+const CERTIFICATE: &str = "/var/lib/kubelet/pki/kubelet-client-current.pem";
 const MANIFESTS: &str = "/etc/kubernetes/manifests";
 
 /// The agent's program in the machine.
@@ -100,6 +103,14 @@ fn node_args(goal: &Goal) -> Vec<String> {
         args.push(format!("--register-with-taints={}", taints.join(",")));
     }
     args
+}
+
+/// The file by which kubelet is seen to hold its credential.
+pub(super) fn credential(goal: &Goal) -> &'static str {
+    match goal.kubelet.credential {
+        Credential::Token(_) => CERTIFICATE,
+        Credential::Exec(_) => KUBECONFIG,
+    }
 }
 
 /// A drop-in that sets one variable. Source: systemd.exec(5), "Environment="; systemd.syntax(7), "Quoting".

@@ -57,7 +57,13 @@ pub fn start(goal: &Goal, unit: &AgentUnit) -> Result<Plan, Unfit> {
             &kubelet::files(goal),
             &["kubelet"],
         ),
-        Plan::task("wait-for-kubelet", Step::KubeletJoined { machine }),
+        Plan::task(
+            "wait-for-kubelet",
+            Step::KubeletJoined {
+                machine,
+                credential: kubelet::credential(goal),
+            },
+        ),
         Plan::task("save-state", Step::StateSaved(State::first(&goal.versions.kubernetes))),
         Plan::task("write-agent-units", Step::Files(converge::agent_units(unit))),
         Plan::task("reload-agent-units", Step::Reload),

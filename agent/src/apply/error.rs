@@ -34,6 +34,9 @@ pub enum Error {
     /// A file of the host or of a machine.
     #[error("a file can't be as it must be")]
     File(#[source] io::Error),
+    /// A setting of the install.
+    #[error("a setting can't work")]
+    Setting(#[source] io::Error),
     /// A tool of the host.
     #[error("a tool of the host failed")]
     Tool(#[from] ToolError),
@@ -170,7 +173,7 @@ impl Error {
     #[must_use]
     pub fn is_final(&self) -> bool {
         match self {
-            Self::Foreign { .. } | Self::NoSystem => true,
+            Self::Foreign { .. } | Self::NoSystem | Self::Setting(_) => true,
             Self::Image(error) => matches!(
                 error,
                 PullError::Reference(_) | PullError::Image(_) | PullError::Registries(RegistriesError::Bad { .. })

@@ -6,6 +6,8 @@
 //!
 //! What lies under the machine's own name is whole or somebody else's, wherever the agent is ended.
 
+use std::io::ErrorKind;
+
 use hostexec::{Host, HostPath};
 
 use super::{Context, Error, file, machine::is_registered};
@@ -54,7 +56,10 @@ pub(super) async fn unpack(context: &Context, machine: MachineName, image: &str)
 
 async fn fill(context: &Context, fresh: &HostPath, image: &str) -> Result<(), Error> {
     let dir = context.host.open_dir(fresh).map_err(Error::File)?;
-    let registries = hosts_dir(&context.host).map_err(Error::File)?;
+    let registries = hosts_dir(&context.host).map_err(|error| match error.kind() == ErrorKind::InvalidInput {
+        true => Error::Setting(error),
+        false => Error::File(error),
+    })?;
     let registries = Registries::load(&context.host, registries.as_ref()).map_err(PullError::from)?;
     unpack_image(image, &registries, Limits::AGENT, dir.path()).await?;
     let inside = Host::rooted(dir.path());

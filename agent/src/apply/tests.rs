@@ -518,3 +518,27 @@ fn fc_n8_a_full_disk_is_told_with_what_is_free_and_may_pass() {
     let other = Error::NoSystem.on_disk(&bed.context.host, &file::MACHINES);
     assert!(matches!(other, Error::NoSystem));
 }
+
+#[tokio::test]
+async fn a_folder_of_registries_that_is_no_path_is_final_and_named_by_its_key() {
+    let bed = Bed::new(&[("machinectl", "exit 1")]);
+    std::fs::remove_dir_all(bed.dir.path().join("var/lib/machines/kube1")).unwrap();
+    let settings = HostPath::fixed("/etc/aks-flex-node-agent.env");
+    bed.context
+        .host
+        .write(&settings, b"AKS_FLEX_NODE_AGENT_HOSTS_DIR=sesame/hosts\n", 0o600)
+        .unwrap();
+    let image = "registry.invalid/os:1".to_owned();
+    let failed = bed
+        .make(Step::Rootfs {
+            machine: MACHINE,
+            image,
+        })
+        .await
+        .unwrap_err();
+    let text = chain(&failed);
+    assert!(
+        failed.is_final() && text.contains("AKS_FLEX_NODE_AGENT_HOSTS_DIR") && !text.contains("sesame"),
+        "{text}"
+    );
+}

@@ -91,7 +91,7 @@ pub fn select(host: &Host, image: &ImageRef) -> io::Result<Written> {
 /// The folder that the install's settings name for the registries, if they do.
 ///
 /// # Errors
-/// When the settings can't be read, or name no plain path.
+/// When the settings can't be read; of the kind `InvalidInput` when they name no plain path.
 pub fn hosts_dir(host: &Host) -> io::Result<Option<HostPath>> {
     let text = match host.read(&SETTINGS) {
         Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
@@ -100,7 +100,10 @@ pub fn hosts_dir(host: &Host) -> io::Result<Option<HostPath>> {
     };
     let plain = |value: &str| {
         let path = HostPath::new(value);
-        path.map_err(|why| io::Error::other(format!("{} in {SETTINGS}: {why}", name::HOSTS_DIR_KEY)))
+        path.map_err(|why| {
+            let text = format!("{} in {SETTINGS}: {why}; write an absolute path", name::HOSTS_DIR_KEY);
+            io::Error::new(io::ErrorKind::InvalidInput, text)
+        })
     };
     value_of(&text, name::HOSTS_DIR_KEY)
         .filter(|value| !value.is_empty())

@@ -100,11 +100,18 @@ pub fn crash(result: Option<&str>, status: Option<&str>, log: &str) -> String {
 #[must_use]
 pub fn clean(text: &str) -> String {
     let lines = text.lines().map(|line| {
-        let mut after_scheme = false;
+        let (mut secret_next, mut named) = (false, false);
         let words = line.split(' ').map(|word| {
             let word: String = word.chars().filter(|c| !c.is_control()).collect();
-            let masked = if after_scheme { "***".into() } else { masked(&word) };
-            after_scheme = word.eq_ignore_ascii_case("bearer") || word.eq_ignore_ascii_case("basic");
+            let scheme = word.eq_ignore_ascii_case("bearer") || word.eq_ignore_ascii_case("basic");
+            let masked = if secret_next && !scheme {
+                "***".into()
+            } else {
+                masked(&word)
+            };
+            // `key: value` and `key = value` too.
+            named = names_secret(&word) || named && word.len() == 1;
+            secret_next = scheme || named && word.ends_with([':', '=']);
             masked
         });
         words.collect::<Vec<_>>().join(" ")
@@ -114,13 +121,18 @@ pub fn clean(text: &str) -> String {
 
 const WORDS: [&str; 6] = ["token", "password", "passwd", "secret", "authorization", "credential"];
 
+fn names_secret(key: &str) -> bool {
+    let key = key.to_ascii_lowercase();
+    WORDS.iter().any(|secret| key.contains(secret))
+}
+
 fn masked(word: &str) -> String {
     if word.contains("://") {
         return url_masked(word);
     }
     if let Some((key, value)) = word.split_once(['=', ':'])
         && !value.is_empty()
-        && WORDS.iter().any(|secret| key.to_ascii_lowercase().contains(secret))
+        && names_secret(key)
     {
         return format!("{key}=***");
     }
@@ -241,5 +253,18 @@ mod tests {
         );
         assert_eq!((bad.phase, bad.reason), ("Failed", "DaemonFailed"));
         assert_eq!(bad.message, format!("exit status 1\nagent image {} runs", image()));
+    }
+
+    #[test]
+    fn a_secret_behind_its_name_and_a_blank_is_masked() {
+        for line in [
+            "password: sesame",
+            "\"token\": \"sesame\",",
+            "Authorization: Bearer sesame",
+            "client_secret = sesame",
+        ] {
+            assert!(!clean(line).contains("sesame"), "{line}");
+        }
+        assert_eq!(clean("why: it ended"), "why: it ended");
     }
 }

@@ -9,6 +9,9 @@ use crate::cache::Cache;
 use crate::command::Command;
 use crate::run;
 
+/// What it calls itself.
+pub(crate) const NAME: &str = "aks-flex-node harness";
+
 /// The authority's files.
 #[derive(Clone, Debug)]
 pub(crate) struct Ca {
@@ -36,7 +39,7 @@ impl Ca {
             Command::line(&[
                 "openssl", "req", "-x509", "-key", "ca.key", "-out", "ca.crt", "-days", "3650",
             ])
-            .args(["-subj", "/CN=aks-flex-node harness"])
+            .args(["-subj", &format!("/CN={NAME}")])
             .args(["-addext", "keyUsage=critical,keyCertSign,cRLSign"])
             .dir(new)
             .run()
@@ -50,6 +53,11 @@ impl Ca {
     /// The authority's certificate.
     pub(crate) fn certificate(&self) -> PathBuf {
         self.dir.join("ca.crt")
+    }
+
+    /// Its key.
+    pub(crate) fn key(&self) -> PathBuf {
+        self.dir.join("ca.key")
     }
 
     /// Makes `NAME.key` and `NAME.crt` in `dir`. `names` are as openssl takes them: `DNS:registry.test`, `IP:10.88.1.1`.
@@ -84,7 +92,7 @@ impl Ca {
             .arg("-CA")
             .arg(self.certificate())
             .arg("-CAkey")
-            .arg(self.dir.join("ca.key"))
+            .arg(self.key())
             .arg("-CAcreateserial")
             .arg("-CAserial")
             .arg(file("srl"))

@@ -12,6 +12,7 @@ use crate::bed::{self, Bed};
 use crate::cache::Cache;
 use crate::check::{self, Selection};
 use crate::cloud::approver;
+use crate::cloud::faulty::{self, Faulty};
 use crate::deps;
 use crate::host::Host;
 use crate::host::supervisor::{self, Inner};
@@ -53,6 +54,9 @@ enum Verb {
     /// Decides on agents' certificates in a bed's cluster: a server of the bed, not for people.
     #[command(hide = true)]
     CsrApprover(Name),
+    /// A registry that goes wrong as checks want: a server of a bed, not for people.
+    #[command(hide = true)]
+    FaultyRegistry(Name),
     /// What this program asks itself to do, in namespaces of its own.
     #[command(hide = true, subcommand)]
     Inner(Inner),
@@ -197,6 +201,10 @@ async fn verb(verb: Verb) -> Result<ExitCode> {
         Verb::CsrApprover(bed) => {
             let bed = Bed::open(&Cache::open()?, &bed.run)?;
             approver::serve(&bed.cloud()?.cluster).await.map(|()| true)?
+        }
+        Verb::FaultyRegistry(bed) => {
+            let bed = Bed::open(&Cache::open()?, &bed.run)?;
+            faulty::serve(&Faulty::of(&bed.run, &bed.net)).await.map(|()| true)?
         }
         Verb::Down(options) => bed::down(&Cache::open()?, &options.bed.run, options.all)
             .await

@@ -1,10 +1,11 @@
-//! `bed.*`: that a bed leaves nothing behind.
+//! `bed.*`: that a bed leaves nothing behind, and that what checks rest on does what they think.
 
 use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 
+use super::faulty::faulty_registry;
 use super::{Check, Context, check};
 use crate::bed;
 use crate::command::Command;
@@ -13,7 +14,10 @@ use crate::net::Net;
 use crate::run::Run;
 use crate::wait;
 
-pub(super) const CHECKS: [Check; 1] = [check!("bed.crash", Hosts, 240, crash)];
+pub(super) const CHECKS: [Check; 2] = [
+    check!("bed.crash", Hosts, 240, crash),
+    check!("bed.faulty-registry", Cloud, 240, faulty_registry),
+];
 
 /// The harness is killed while its host runs: whatever verb comes next takes the run down.
 async fn crash(context: &Context) -> Result<()> {

@@ -242,6 +242,10 @@ impl Context {
     /// One of them can't be removed.
     pub(crate) async fn clear(&self) -> Result<()> {
         for host in self.hosts() {
+            if let Some(world) = &self.world {
+                // Another host may get its address.
+                world.cloud.faulty.heal(&host)?;
+            }
             if host.folder().exists() {
                 host.down().await?;
             }

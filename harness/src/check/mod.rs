@@ -6,6 +6,7 @@ mod agent;
 mod bed;
 mod cluster;
 mod context;
+mod faulty;
 mod host;
 mod hostexec;
 mod image;

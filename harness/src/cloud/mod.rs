@@ -1,6 +1,6 @@
 //! What stands around the hosts of a run: names, downloads, a registry and a cluster, each a real server in the run's network.
 //!
-//!     hosts ─▶ names (dnsmasq) ─▶ downloads (nginx: the official URLs)   registry (docker-registry, TLS)
+//!     hosts ─▶ names (dnsmasq) ─▶ downloads (nginx: the official URLs)   registry (docker-registry, TLS) ◀── faulty (goes wrong as a check wants)
 //!         └──▶ control plane (etcd, kube-apiserver, kube-controller-manager) ◀── cluster (what tests say and ask)
 //!                                                                            ◀── approver (the daemon certificates' approver)
 //!
@@ -10,6 +10,7 @@ pub(crate) mod approver;
 pub(crate) mod cluster;
 pub(crate) mod control_plane;
 pub(crate) mod downloads;
+pub(crate) mod faulty;
 pub(crate) mod join;
 pub(crate) mod kubernetes;
 mod kubernetes_source;
@@ -35,6 +36,7 @@ use crate::run::Run;
 use cluster::Cluster;
 use control_plane::ControlPlane;
 use downloads::Downloads;
+use faulty::Faulty;
 use kubernetes::Kubernetes;
 use registry::Registry;
 
@@ -75,6 +77,8 @@ impl Ingredients {
 pub(crate) struct Cloud {
     /// Its registry.
     pub(crate) registry: Registry,
+    /// The same registry, seen through a server that goes wrong as a check wants.
+    pub(crate) faulty: Faulty,
     /// The cluster that hosts join.
     pub(crate) cluster: Cluster,
     /// What is in the registry.
@@ -114,11 +118,14 @@ impl Cloud {
         let plane = ControlPlane::of(run, net, &of.kubernetes);
         let cluster = Cluster::of(plane.clone());
         let registry = Registry::of(run, net);
+        let faulty = Faulty::of(run, net);
         let downloads = Downloads::of(run, net);
         let serve = step("resolver, registry and downloads", async {
             names::start(run, net).await?;
             registry.prepare(&of.ca).await?;
             registry.start().await?;
+            faulty.prepare(&of.ca)?;
+            faulty.start().await?;
             downloads.prepare(&of.ca).await?;
             downloads.start().await
         });
@@ -145,6 +152,7 @@ impl Cloud {
         approver::start(run)?;
         Ok(Self {
             registry,
+            faulty,
             cluster,
             images: file.images,
             kubernetes: file.kubernetes,
@@ -161,6 +169,7 @@ impl Cloud {
         let file: File = serde_json::from_slice(&text).with_context(|| format!("reading {}", path.display()))?;
         Ok(Self {
             registry: Registry::of(run, net),
+            faulty: Faulty::of(run, net),
             cluster: Cluster::of(ControlPlane::of(run, net, &file.kubernetes)),
             images: file.images,
             kubernetes: file.kubernetes,

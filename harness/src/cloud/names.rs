@@ -9,8 +9,9 @@ use crate::net::Net;
 use crate::run::Run;
 
 /// Names that all lead to the cloud.
-pub(crate) const NAMES: [&str; 9] = [
+pub(crate) const NAMES: [&str; 10] = [
     super::registry::HOST,
+    super::faulty::HOST,
     super::control_plane::NAME,
     "dl.k8s.io",
     "cdn.dl.k8s.io",

@@ -9,6 +9,7 @@ mod start;
 mod version;
 
 use std::path::Path;
+use std::time::Duration;
 
 use hostexec::{Call, Host, Tool};
 use nix::sys::resource::{Resource, setrlimit};
@@ -84,10 +85,14 @@ impl Surroundings {
     /// # Errors
     /// It gives none.
     pub async fn machined(&self) -> Result<(), Failure> {
+        self.machined_within(MACHINED).await
+    }
+
+    async fn machined_within(&self, limit: Duration) -> Result<(), Failure> {
         match self.mode {
             Mode::Binary => Ok(()),
             Mode::Container => {
-                let call = Call::new(Tool::Machinectl, &["list", "--no-legend"]).limit(MACHINED_LIMIT);
+                let call = Call::new(Tool::Machinectl, &["list", "--no-legend"]).limit(limit);
                 self.host.call(call).await.map(drop).map_err(Failure::Machined)
             }
         }
@@ -95,7 +100,7 @@ impl Surroundings {
 
     /// The same for what must run without an answer too: it does what it can.
     pub async fn machined_or_warn(&self) {
-        if let Err(failure) = self.machined().await {
+        if let Err(failure) = self.machined_within(MACHINED_BRIEFLY).await {
             tracing::warn!(error = crate::model::chain(&failure), "going on without machined");
         }
     }
@@ -112,7 +117,9 @@ pub fn agent_unit(settings: &Settings) -> AgentUnit {
 }
 
 /// How long machined may take for an answer.
-const MACHINED_LIMIT: std::time::Duration = std::time::Duration::from_secs(20);
+const MACHINED: Duration = Duration::from_secs(20);
+/// The same for whom it only earns a warning: a recovery has a minute for all it does.
+const MACHINED_BRIEFLY: Duration = Duration::from_secs(4);
 
 /// Runs a command until it ends or a stop is asked for. Dropping it half-way is what a crash does: every command
 /// goes on from what is saved.

@@ -13,8 +13,9 @@ use image::{Digest, ImageRef};
 use super::link::{Containerd, ContainerdError, Link, found, refused};
 use super::rootfs;
 
-/// On the images that upgrades pulled: only those are ever removed (R27).
-pub(super) const PULLED_BY: (&str, &str) = ("aks-flex-node/pulled-by", "upgrade");
+/// On the images that upgrades pulled, with their own name: only those are ever removed (R27). A name that a person gives
+/// to such an image has its labels too.
+pub(super) const PULLED_AS: &str = "aks-flex-node/pulled-as";
 /// What unpacks images; the units' `ctr run` names the same.
 pub(super) const SNAPSHOTTER: &str = "overlayfs";
 /// Where containerd keeps everything, unless its configuration says otherwise.
@@ -66,8 +67,8 @@ impl Containerd {
             .into_iter()
             .map(|image| LocalImage {
                 digest: image.target.and_then(|target| target.digest.parse().ok()),
-                origin: match image.labels.get(PULLED_BY.0) {
-                    Some(by) if by == PULLED_BY.1 => Origin::Upgrade,
+                origin: match image.labels.get(PULLED_AS) {
+                    Some(name) if *name == image.name => Origin::Upgrade,
                     Some(_) | None => Origin::Other,
                 },
                 name: image.name,

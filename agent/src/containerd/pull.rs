@@ -24,7 +24,7 @@ use image::oci::{Descriptor, Platform};
 use image::{Digest, ImageRef, Select};
 
 use super::error::PullError;
-use super::images::{PULLED_BY, SNAPSHOTTER, chain_ids, label};
+use super::images::{PULLED_AS, SNAPSHOTTER, chain_ids, label};
 use super::lease::nanoseconds;
 use super::link::{Containerd, ContainerdError, Link, created, found, refused};
 use super::registries::Registries;
@@ -331,8 +331,8 @@ impl<P: FnMut(u64, u64)> Pull<'_, P> {
         let name = image.to_string();
         let mut images = self.link.client.images();
         let record = Image {
+            labels: label(PULLED_AS, &name),
             name,
-            labels: label(PULLED_BY.0, PULLED_BY.1),
             target: Some(descriptor(root)),
             ..Image::default()
         };

@@ -111,6 +111,18 @@ impl Agent<'_> {
     /// # Errors
     /// systemd does not say.
     pub(crate) async fn stop_limit(self) -> Result<Duration> {
+        self.limit("TimeoutStopUSec").await
+    }
+
+    /// How long the unit may take to start.
+    ///
+    /// # Errors
+    /// systemd does not say.
+    pub(crate) async fn start_limit(self) -> Result<Duration> {
+        self.limit("TimeoutStartUSec").await
+    }
+
+    async fn limit(self, name: &str) -> Result<Duration> {
         // As a number: `systemctl show` would write it for people.
         let said = self
             .host
@@ -120,7 +132,7 @@ impl Agent<'_> {
                 "org.freedesktop.systemd1",
                 "/org/freedesktop/systemd1/unit/aks_2dflex_2dnode_2dagent_2eservice",
                 "org.freedesktop.systemd1.Service",
-                "TimeoutStopUSec",
+                name,
             ])
             .await?;
         let micros = said.trim().strip_prefix("t ").context("not a number")?;

@@ -1,5 +1,7 @@
 //! `agent.*`: the agent's unit and its container live and end as one, whatever ends them, and the node does not notice.
 
+mod adoption;
+
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
@@ -12,9 +14,10 @@ use crate::host::{Disk, Host, Refusal};
 use crate::node::READY;
 use crate::wait;
 
-pub(super) const CHECKS: [Check; 6] = [
+pub(super) const CHECKS: [Check; 7] = [
     check!("agent.leaves-node-alone", Cloud, 600, leaves_node_alone),
     check!("agent.leftovers", Cloud, 600, leftovers),
+    check!("agent.adoption", Cloud, 900, adoption::fc_c1_fc_c4_fc_c5_fc_c6_adoption),
     check!("agent.stop-stubborn", Cloud, 600, stop_stubborn),
     check!("agent.cgroup", Cloud, 600, cgroup),
     check!("agent.watchdog", Cloud, 600, watchdog),

@@ -3,6 +3,8 @@
 mod asked;
 mod broken;
 mod canary;
+mod queue;
+mod recovery;
 mod refused;
 mod state;
 
@@ -18,7 +20,7 @@ use crate::wait;
 use asked::ask_for;
 use state::{Readiness, State};
 
-pub(super) const CHECKS: [Check; 11] = [
+pub(super) const CHECKS: [Check; 13] = [
     check!("upgrade.back", Cloud, 600, na_t13_na_t14_na_r27_back),
     check!("upgrade.broken-mute", Cloud, 600, broken::na_t09_mute),
     check!("upgrade.success", Cloud, 600, na_t08_na_t25_na_r14_success),
@@ -34,6 +36,18 @@ pub(super) const CHECKS: [Check; 11] = [
     check!("upgrade.broken-no-agent", Cloud, 600, broken::na_t09_no_agent),
     check!("upgrade.broken-foreign", Cloud, 600, broken::na_t09_foreign),
     check!("upgrade.broken-exits", Cloud, 600, broken::na_t09_exits),
+    check!(
+        "upgrade.recovery",
+        Cloud,
+        900,
+        recovery::fc_r4_fc_r5_fc_r15_fc_r16_fc_u15_fc_u28_fc_n10_recovery
+    ),
+    check!(
+        "upgrade.queue",
+        Cloud,
+        900,
+        queue::fc_u13_fc_u16_fc_u26_fc_r17_fc_o6_queue
+    ),
     check!("upgrade.recovery-quiet", Cloud, 600, refused::na_r26_recovery_quiet),
 ];
 

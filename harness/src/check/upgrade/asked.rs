@@ -32,16 +32,25 @@ pub(super) struct Seen {
 /// # Errors
 /// kubectl's.
 pub(super) async fn ask_for(context: &Context, host: &Host, image: &ImageRef) -> Result<Asked> {
+    ask_with(context, host, image, &[]).await
+}
+
+/// The same for an image that may have failed here before.
+///
+/// # Errors
+/// kubectl's.
+pub(super) async fn insist_on(context: &Context, host: &Host, image: &ImageRef) -> Result<Asked> {
+    ask_with(context, host, image, &[("force", "true")]).await
+}
+
+async fn ask_with(context: &Context, host: &Host, image: &ImageRef, more: &[(&str, &str)]) -> Result<Asked> {
     let image = image.to_string();
     let (repository, digest) = image
         .split_once("@sha256:")
         .context("an image is named by its digest")?;
-    ask(
-        context,
-        host,
-        &[("downloadURL", &format!("oci://{repository}")), ("sha256", digest)],
-    )
-    .await
+    let url = format!("oci://{repository}");
+    let parameters = [&[("downloadURL", url.as_str()), ("sha256", digest)], more].concat();
+    ask(context, host, &parameters).await
 }
 
 /// Asks a host's agent for an upgrade with these parameters, whatever they are.
@@ -62,6 +71,14 @@ pub(super) async fn ask(context: &Context, host: &Host, parameters: &[(&str, &st
 }
 
 impl Asked {
+    /// One that was asked for in another way.
+    pub(super) fn named(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            at: Instant::now(),
+        }
+    }
+
     /// Waits until it is over.
     ///
     /// # Errors

@@ -10,6 +10,8 @@ use crate::host::Host;
 
 /// The image that recovery goes back to.
 pub(super) const LAST_GOOD: &str = "/etc/aks-flex-node/agent-image-last-good.env";
+/// The upgrade that is going on.
+const JOURNAL: &str = "/etc/aks-flex-node/agent-upgrade-signal.json";
 /// The install's settings: the image that runs when none is selected.
 const SETTINGS: &str = "/etc/aks-flex-node-agent.env";
 /// What each of these files holds before the image.
@@ -101,6 +103,19 @@ async fn started(host: &Host, pid: u32) -> Result<u64> {
     let (_, fields) = stat.rsplit_once(')').context("a process has no name")?;
     let field = fields.split_whitespace().nth(19).context("a process has no start")?;
     Ok(field.parse()?)
+}
+
+/// What the journal of an upgrade says, if one is going on.
+///
+/// # Errors
+/// The host can't be looked at, or the journal is no JSON.
+pub(super) async fn journal(host: &Host) -> Result<Option<Value>> {
+    // One look: it may go at any time.
+    let text = host.sh(&format!("cat {JOURNAL} 2> /dev/null || true")).await?;
+    if text.is_empty() {
+        return Ok(None);
+    }
+    Ok(Some(serde_json::from_str(&text).context("reading the journal")?))
 }
 
 async fn file(host: &Host, path: &str) -> Result<Option<String>> {

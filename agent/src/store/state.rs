@@ -1,7 +1,8 @@
 //! Keeps the agent's state: `daemon-state.json` and its checksum.
 //!
 //! ```text
-//!  save: state ─▶ checksum        load: none ─▶ no state · pair agrees ─▶ state · anything else ─▶ an error
+//!  save: checksum of old and new ─▶ state ─▶ checksum of new
+//!  load: none ─▶ no state · pair agrees ─▶ state · anything else ─▶ an error
 //! ```
 //!
 //! What can't be read is never taken for "no state": a host would be built anew on top of a running node.
@@ -62,24 +63,53 @@ pub fn load(host: &Host) -> Result<Option<State>, Error> {
         return Err(Error::Torn { torn: Torn::NoChecksum });
     }
     let checksum = host.read(&CHECKSUM).map_err(io)?;
-    if checksum.trim_ascii() != Digest::of(&bytes).hex().as_bytes() {
+    let digest = Digest::of(&bytes);
+    if !checksum
+        .split(|byte| *byte == b'\n')
+        .any(|line| line.trim_ascii() == digest.hex().as_bytes())
+    {
         return Err(Error::Torn { torn: Torn::Mismatch });
     }
     serde_json::from_slice(&bytes).map(Some).map_err(Error::Form)
 }
 
-/// Saves the state: first the state, then its checksum.
+/// When the state was last written; none on a host that has no node yet.
 ///
 /// # Errors
-/// A file could not be replaced. When it was the checksum, the pair is torn until the next save.
+/// The file can't be looked at.
+pub fn saved_at(host: &Host) -> std::io::Result<Option<std::time::SystemTime>> {
+    match host.metadata(&STATE) {
+        Ok(found) => found.modified().map(Some),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Saves the state. Between its two files a power cut must leave a pair that agrees: the checksum first names the state
+/// that is there and the one to come, and the latter alone in the end.
+///
+/// # Errors
+/// A file could not be replaced: the pair stands for the state before, or for this one.
 pub fn save(host: &Host, state: &State) -> Result<(), Error> {
     let io = |source| Error::Io { verb: "save", source };
     let mut bytes = serde_json::to_vec_pretty(state).expect("a state has a JSON form");
     bytes.push(b'\n');
+    let after = Digest::of(&bytes);
+    let before = match host.read(&STATE) {
+        Ok(bytes) => Some(Digest::of(&bytes)),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+        Err(error) => return Err(io(error)),
+    };
+    let write = |digests: &[&Digest]| {
+        let lines: String = digests.iter().map(|digest| format!("{}\n", digest.hex())).collect();
+        host.write_if_changed(&CHECKSUM, lines.as_bytes(), 0o600).map_err(io)
+    };
+    match before {
+        Some(before) if before != after => write(&[&before, &after])?,
+        Some(_) | None => write(&[&after])?,
+    };
     host.write_if_changed(&STATE, &bytes, 0o600).map_err(io)?;
-    let checksum = format!("{}\n", Digest::of(&bytes).hex());
-    host.write_if_changed(&CHECKSUM, checksum.as_bytes(), 0o600)
-        .map_err(io)?;
+    write(&[&after])?;
     Ok(())
 }
 
@@ -131,6 +161,38 @@ mod tests {
         }
         d4faeac4eafede68d6b7c9004aa261131c426e2f06965cbb0717ea1a37e191af
         "#);
+    }
+
+    #[test]
+    fn fc_p5_cut_after_any_of_its_writes_a_save_leaves_the_state_before_or_the_new_one() {
+        let (_dir, host) = host();
+        let (old, new) = (State::first("1.34.0"), State::first("1.35.0"));
+        save(&host, &old).unwrap();
+        let pair = || (host.read(&STATE).unwrap(), host.read(&CHECKSUM).unwrap());
+        let before = pair();
+        save(&host, &new).unwrap();
+        let after = pair();
+        let both = [before.1.clone(), after.1.clone()].concat();
+        for (state, checksum, want) in [
+            (&before.0, &before.1, &old),
+            (&before.0, &both, &old),
+            (&after.0, &both, &new),
+            (&after.0, &after.1, &new),
+        ] {
+            host.write(&STATE, state, 0o600).unwrap();
+            host.write(&CHECKSUM, checksum, 0o600).unwrap();
+            assert_eq!(load(&host).unwrap().as_ref(), Some(want));
+            // The next save makes it whole, whatever it finds.
+            save(&host, want).unwrap();
+            assert_eq!(
+                host.read(&CHECKSUM).unwrap(),
+                if want == &old {
+                    before.1.clone()
+                } else {
+                    after.1.clone()
+                }
+            );
+        }
     }
 
     #[test]

@@ -11,14 +11,15 @@
 //! an exit because the cluster is away, refuses us, or lacks the kind.
 
 mod candidate;
+mod driver;
 mod identity;
 mod judge;
 mod local;
 pub mod recover;
 pub mod switch;
+mod teller;
 mod worker;
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use hostexec::Host;
@@ -31,8 +32,11 @@ use units::AgentUnit;
 use crate::cluster::{self, Client, Endpoint, Seen, jitter};
 use crate::config::{MachineOperations, Settings};
 use crate::model::chain;
-use crate::store::state;
+use crate::store::{inputs, state};
 
+/// Pause after the first failure of something that is tried again, and the longest one.
+const PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// Pause before a watch is begun anew with the same client.
 const AGAIN: Duration = Duration::from_secs(5);
 /// How long units and programs may take before READY=1; well below the unit's `TimeoutStartSec=`.
@@ -82,24 +86,28 @@ async fn work(host: &Host, settings: &Settings, unit: AgentUnit) {
         warn!(limit = ?CONVERGE, "units and the machine's program are not brought up to this agent in time");
     }
     notify(&[NotifyState::Ready, NotifyState::Status("serving")]);
+    // A daemon runs where a host has joined.
+    inputs::consume_left(host);
 
     let endpoint = endpoint(settings);
     let (clients, clients_seen) = watch::channel(None);
     let (seen, seen_by_worker) = watch::channel(Seen::default());
     let refused = Notify::new();
     let worker = worker::Worker {
-        host,
-        node: settings.node_name(),
-        around: judge::Surroundings {
-            machine,
-            endpoint: endpoint.clone(),
+        driver: driver::Driver {
+            host,
+            node: settings.node_name(),
+            around: judge::Surroundings {
+                machine,
+                endpoint: endpoint.clone(),
+            },
+            local: &local,
+            seen: seen_by_worker.clone(),
+            teller: teller::Teller::new(clients_seen.clone()),
         },
-        local: &local,
         running,
         instance: jitter::instance(),
-        clients: clients_seen.clone(),
         seen: seen_by_worker,
-        ended: BTreeSet::new(),
     };
     // None of these ends by itself, and each may be dropped at any time.
     tokio::join!(

@@ -1,6 +1,8 @@
 //! What the agent keeps on the host between two starts: each file has one owner here, and is replaced whole.
 
 pub mod credentials;
+pub mod failures;
+pub mod inputs;
 pub mod journal;
 pub mod selection;
 pub mod state;

@@ -11,6 +11,7 @@ use crate::{
     bootstrap::{self, Error, INPUTS, Inputs, Key},
     config,
     exit::{Exit, Failure},
+    store::inputs,
 };
 
 /// Makes the configuration, joins the host, and removes the inputs, whose secrets are needed no more.
@@ -22,7 +23,7 @@ pub async fn bootstrap(here: &Surroundings, options: impl IntoIterator<Item = (K
     here.log.set_level(settings.log_level());
     here.log.add_file(&here.host, settings.log_dir());
     let exit = start::join(here, &settings).await?;
-    consume(&here.host, base.as_ref())?;
+    inputs::consume(&here.host, base.as_ref()).map_err(failed("remove the bootstrap's inputs"))?;
     Ok(exit)
 }
 
@@ -32,18 +33,6 @@ struct Configured {
     settings: config::Settings,
     /// The file it started from.
     base: Option<HostPath>,
-}
-
-/// Removes the inputs, and the base file where it lies among what is ours: both hold what only a join needs.
-/// The inputs go first, so that they never name a file that is gone.
-fn consume(host: &Host, base: Option<&HostPath>) -> Result<(), Error> {
-    host.remove(&INPUTS).map_err(failed("remove the bootstrap's inputs"))?;
-    let ours = |base: &&HostPath| INPUTS.parent().is_some_and(|dir| base.is_within(&dir)) && **base != config::PATH;
-    if let Some(base) = base.filter(ours) {
-        host.remove(base).map_err(failed("remove the base configuration"))?;
-    }
-    tracing::info!("the host has joined, and the bootstrap's inputs are removed");
-    Ok(())
 }
 
 /// Writes the configuration that the inputs make, once it is known to work.
@@ -275,22 +264,6 @@ AKS_FLEX_NODE_CONFIG_OVERRIDES='{
         assert!(path.join("kept").is_dir() && here.host.exists(&INPUTS).unwrap());
         let names = fs::read_dir(path.parent().unwrap()).unwrap();
         assert_eq!(names.count(), 2, "no temporary file is left");
-    }
-
-    #[test]
-    fn a_join_consumes_its_inputs_and_no_file_of_others() {
-        let (_dir, here) = here(GOOD, 0o600);
-        let host = &here.host;
-        let ours = HostPath::fixed("/etc/aks-flex-node/base-config.json");
-        let others = HostPath::fixed("/etc/base.json");
-        for base in [&ours, &others, &config::PATH] {
-            host.write(&INPUTS, GOOD.as_bytes(), 0o600).unwrap();
-            host.write(base, b"{}", 0o600).unwrap();
-            consume(host, Some(base)).unwrap();
-            assert!(!host.exists(&INPUTS).unwrap());
-            assert_eq!(host.exists(base).unwrap(), *base != ours, "{base}");
-        }
-        consume(host, Some(&ours)).unwrap();
     }
 
     #[test]

@@ -32,6 +32,8 @@ pub const PAYLOAD_GROUP: &str = "payload";
 pub const CONTAINERD_NAMESPACE: &str = "aks-flex-node";
 /// The snapshotter of our containers, named since a host's default may be another.
 pub const SNAPSHOTTER: &str = "overlayfs";
+/// The unit of the host's containerd.
+pub const CONTAINERD: &str = "containerd.service";
 /// The address of the host's containerd.
 pub const CONTAINERD_SOCKET: &str = "/run/containerd/containerd.sock";
 /// The container of [`AGENT`].

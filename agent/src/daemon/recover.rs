@@ -28,6 +28,7 @@ struct Unit {
     active: String,
     sub: String,
     restarts: u32,
+    started: Option<Duration>,
     lived: Option<Duration>,
 }
 
@@ -48,6 +49,10 @@ pub async fn run(host: &Host, message: Option<&str>) -> Result<(), Error> {
             return Ok(());
         }
         Upgrade::Switched { .. } | Upgrade::Judging { .. } | Upgrade::Back { .. } => {}
+    }
+    if unit.restarts < LOOP && containerd_restarted(host, &unit).await {
+        info!("containerd went down under the agent, which is not the agent's fault; systemd starts it again");
+        return Ok(());
     }
     let why = why(host, &unit, message).await;
     let after = switch::transition(host, Event::Crashed { why }).await?;
@@ -124,26 +129,49 @@ async fn unit(host: &Host) -> Unit {
     }
 }
 
+/// Whether containerd is down, or came up after the agent's unit last started: then every container's `ctr` has ended, good
+/// agents' too. A candidate that brings containerd down each time is counted all the same, by the restarts.
+async fn containerd_restarted(host: &Host, agent: &Unit) -> bool {
+    let line = [
+        "show",
+        name::CONTAINERD,
+        "--property=ActiveState,ActiveEnterTimestampMonotonic",
+    ];
+    let Ok(output) = host.call(Call::new(Tool::Systemctl, &line).limit(SHORT)).await else {
+        return false;
+    };
+    let down = ["inactive", "failed", "activating", "deactivating"];
+    let down = value(&output.stdout, "ActiveState").is_some_and(|state| down.contains(&state));
+    let up_since = moment(&output.stdout, "ActiveEnterTimestampMonotonic");
+    down || agent
+        .started
+        .zip(up_since)
+        .is_some_and(|(agent, containerd)| containerd > agent)
+}
+
+/// A property's value in the output of `systemctl show`.
+fn value<'a>(text: &'a str, key: &str) -> Option<&'a str> {
+    let mut lines = text.lines().filter_map(|line| line.split_once('='));
+    lines.find(|(name, _)| *name == key).map(|(_, value)| value)
+}
+
+fn moment(text: &str, key: &str) -> Option<Duration> {
+    value(text, key)?.parse().ok().map(Duration::from_micros)
+}
+
 impl Unit {
     fn parse(text: &str) -> Self {
-        let value = |key: &str| {
-            let lines = text.lines().filter_map(|line| line.split_once('='));
-            lines
-                .filter(|(name, _)| *name == key)
-                .map(|(_, value)| value.to_owned())
-                .next()
-                .unwrap_or_default()
-        };
-        let moment = |key: &str| value(key).parse().ok().map(Duration::from_micros);
-        let start = moment("ExecMainStartTimestampMonotonic");
-        let exit = moment("ExecMainExitTimestampMonotonic");
+        let owned = |key: &str| value(text, key).unwrap_or_default().to_owned();
+        let started = moment(text, "ExecMainStartTimestampMonotonic");
+        let exit = moment(text, "ExecMainExitTimestampMonotonic");
         Self {
-            result: value("Result"),
-            status: value("ExecMainStatus"),
-            active: value("ActiveState"),
-            sub: value("SubState"),
-            restarts: value("NRestarts").parse().unwrap_or(0),
-            lived: start.zip(exit).and_then(|(start, exit)| exit.checked_sub(start)),
+            result: owned("Result"),
+            status: owned("ExecMainStatus"),
+            active: owned("ActiveState"),
+            sub: owned("SubState"),
+            restarts: owned("NRestarts").parse().unwrap_or(0),
+            started,
+            lived: started.zip(exit).and_then(|(start, exit)| exit.checked_sub(start)),
         }
     }
 

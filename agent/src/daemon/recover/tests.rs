@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use image::ImageRef;
 
 use super::*;
-use crate::upgrade::{Order, Outcome, Worked};
+use crate::upgrade::{Fault, Order, Outcome, Worked};
 
 const CRASHED: &str = "Result=exit-code\nExecMainStatus=7\nActiveState=activating\nSubState=auto-restart\nNRestarts=1\n\
     ExecMainStartTimestampMonotonic=1000000\nExecMainExitTimestampMonotonic=1200000\n";
@@ -50,13 +50,17 @@ impl Fixture {
     fn new(upgrade: &Upgrade, show: &str) -> Self {
         let root = tempfile::tempdir().unwrap();
         let host = Host::rooted(root.path());
-        let calls = root.path().join("calls");
+        let (calls, root_path) = (root.path().join("calls"), root.path().to_owned());
         let note = format!("echo \"$0 $*\" | sed 's,.*/,,' >> {}", calls.display());
         let fixture = Self { root, host };
         fixture.tool(
             "systemctl",
-            &format!("{note}\n[ \"$1\" != show ] || cat <<'E'\n{show}E"),
+            &format!(
+                "{note}\ncase \"$*\" in *containerd.service*) cat {}/containerd ;; show*) cat <<'E'\n{show}E\n;; esac",
+                root_path.display()
+            ),
         );
+        fixture.containerd("active", 500_000);
         fixture.tool("journalctl", "echo starting; echo 'panicked: token=c4nary'");
         journal::save(&fixture.host, upgrade).unwrap();
         selection::save(&fixture.host, &selection::SELECTED, &image('b')).unwrap();
@@ -75,6 +79,14 @@ impl Fixture {
             )
             .unwrap();
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o755);
+    }
+
+    /// What systemd says of containerd's unit: its state, and the microsecond in which it came up.
+    fn containerd(&self, state: &str, since: u64) {
+        let text = format!("ActiveState={state}\nActiveEnterTimestampMonotonic={since}\n");
+        self.host
+            .write(&hostexec::HostPath::fixed("/containerd"), text.as_bytes(), 0o644)
+            .unwrap();
     }
 
     fn changes(&self) -> Vec<String> {
@@ -102,7 +114,14 @@ async fn a_candidate_that_fails_gives_way_to_the_last_good_image() {
         fixture.changes(),
         ["systemctl reset-failed aks-flex-node-agent.service", RESTART]
     );
-    let Upgrade::Back { to, failed, why, .. } = journal::load(&fixture.host).unwrap() else {
+    let Upgrade::Back {
+        to,
+        failed,
+        why,
+        fault: Fault::Candidate,
+        ..
+    } = journal::load(&fixture.host).unwrap()
+    else {
         panic!("not back")
     };
     assert_eq!((to, failed), (image('a'), image('b')));
@@ -124,6 +143,7 @@ async fn na_r26_where_no_upgrade_is_at_stake_it_does_nothing() {
         order: order(),
         selected: image('b'),
         outcome: Outcome::Succeeded,
+        blamed: None,
     };
     for quiet in [Upgrade::Idle, staging, over] {
         let fixture = Fixture::new(&quiet, LOOPING);
@@ -209,6 +229,24 @@ async fn a_journal_that_can_not_be_read_rolls_back_no_agent_that_can_stay_up() {
             torn,
             "it is the daemon's to report"
         );
+    }
+}
+
+#[tokio::test]
+async fn fc_c3_a_containerd_that_went_down_is_no_fault_of_the_candidate() {
+    for (state, since, show, selected) in [
+        ("active", 500_000, CRASHED, 'a'),
+        ("active", 1_100_000, CRASHED, 'b'),
+        ("activating", 500_000, CRASHED, 'b'),
+        ("failed", 500_000, CRASHED, 'b'),
+        // Again and again: whoever brings it down, the candidate is not to stay.
+        ("active", 1_100_000, LOOPING, 'a'),
+    ] {
+        let fixture = Fixture::new(&judging(), show);
+        fixture.containerd(state, since);
+        run(&fixture.host, None).await.unwrap();
+        assert_eq!(fixture.selected(), image(selected), "{state} {since}");
+        assert_eq!(fixture.changes().is_empty(), selected == 'b', "{state} {since}");
     }
 }
 

@@ -4,7 +4,7 @@ use image::ImageRef;
 use jiff::Timestamp;
 
 use crate::operation::Denial;
-use crate::upgrade::{Order, Outcome, Reason};
+use crate::upgrade::{Order, Outcome, Progress, Reason};
 
 /// The most that a status' message holds, in bytes.
 const LONGEST: usize = 4096;
@@ -34,9 +34,24 @@ pub fn in_progress(to: &ImageRef) -> String {
     format!("making agent image {to} ready, then restarting on it")
 }
 
-/// How an AgentUpgrade ended.
+/// How far an AgentUpgrade is.
 #[must_use]
-pub fn end(order: &Order, selected: &ImageRef, outcome: &Outcome) -> End {
+pub fn progress(to: &ImageRef, progress: &Progress) -> String {
+    match progress {
+        Progress::Pulling { done, all } => {
+            let percent = done.saturating_mul(100).checked_div(*all).unwrap_or(100);
+            format!("pulling agent image {to}: {done} of {all} bytes ({percent} %)")
+        }
+        Progress::Again { attempt, why } => bounded(&clean(&format!(
+            "pulling agent image {to}, attempt {attempt}, after: {why}"
+        ))),
+        Progress::Checking => format!("checking agent image {to} on this host, then restarting on it"),
+    }
+}
+
+/// How an AgentUpgrade ended; `attempts` is how often its image has failed here, if it has.
+#[must_use]
+pub fn end(order: &Order, selected: &ImageRef, outcome: &Outcome, attempts: Option<u32>) -> End {
     let (phase, reason, message) = match outcome {
         Outcome::Succeeded => ("Complete", "Succeeded", format!("agent image {selected} runs")),
         Outcome::Failed { reason, why } => {
@@ -47,7 +62,11 @@ pub fn end(order: &Order, selected: &ImageRef, outcome: &Outcome) -> End {
             (
                 "Failed",
                 word,
-                bounded(&format!("{}\nagent image {selected} runs", clean(why))),
+                format!(
+                    "{}\n{}agent image {selected} runs",
+                    bounded(&clean(why)),
+                    tried(attempts)
+                ),
             )
         }
     };
@@ -60,6 +79,14 @@ pub fn end(order: &Order, selected: &ImageRef, outcome: &Outcome) -> End {
     }
 }
 
+fn tried(attempts: Option<u32>) -> String {
+    match attempts {
+        None => String::new(),
+        Some(1) => "it has failed on this host once; ".into(),
+        Some(times) => format!("it has failed on this host {times} times; "),
+    }
+}
+
 /// How an operation ended that was not carried out.
 #[must_use]
 pub fn denied(reason: Denial, message: &str) -> End {
@@ -69,6 +96,7 @@ pub fn denied(reason: Denial, message: &str) -> End {
             Denial::InvalidParameters => "InvalidParameters",
             Denial::UnsupportedOperation => "UnsupportedOperation",
             Denial::DaemonFailed => "DaemonFailed",
+            Denial::FailedBefore => "ExecutionFailed",
         },
         message: bounded(message),
         started_at: None,
@@ -240,7 +268,7 @@ mod tests {
             daemon: "d".into(),
             started_at: Timestamp::UNIX_EPOCH,
         };
-        let good = end(&order, &image(), &Outcome::Succeeded);
+        let good = end(&order, &image(), &Outcome::Succeeded, None);
         assert_eq!((good.phase, good.reason, good.generation), ("Complete", "Succeeded", 7));
         let why = String::from("exit status 1");
         let bad = end(
@@ -250,9 +278,16 @@ mod tests {
                 reason: Reason::DaemonFailed,
                 why,
             },
+            Some(2),
         );
         assert_eq!((bad.phase, bad.reason), ("Failed", "DaemonFailed"));
-        assert_eq!(bad.message, format!("exit status 1\nagent image {} runs", image()));
+        assert_eq!(
+            bad.message,
+            format!(
+                "exit status 1\nit has failed on this host 2 times; agent image {} runs",
+                image()
+            )
+        );
     }
 
     #[test]

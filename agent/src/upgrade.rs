@@ -10,8 +10,12 @@
 //! The driver saves a state, then makes its [`Step`]s true. Killed in between, the next process loads the state, says
 //! [`Event::Started`] with the image it finds itself to run, and goes on. The whole table is in docs/states.md.
 
+mod failures;
+
 use image::ImageRef;
 use jiff::Timestamp;
+
+pub use failures::{Failure, Failures};
 
 /// How often a staging that was cut short by the death of its daemon is taken up: an image whose mere check ends the
 /// agent must not do so for ever.
@@ -55,6 +59,17 @@ pub enum Reason {
     ExecutionFailed,
     /// The new agent did not do.
     DaemonFailed,
+}
+
+/// Whose fault a way back is: only what the candidate did itself speaks against trying it again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Fault {
+    /// The candidate crashed, stayed mute or did not do what worked before.
+    #[default]
+    Candidate,
+    /// The candidate never ran: it could not be selected, or the unit not be restarted.
+    Host,
 }
 
 /// How an upgrade ended.
@@ -118,8 +133,10 @@ pub enum Upgrade {
         to: ImageRef,
         /// The candidate.
         failed: ImageRef,
-        /// What was wrong with it.
+        /// What was wrong.
         why: String,
+        /// With whom.
+        fault: Fault,
     },
     /// It is decided; the cluster has still to be told.
     Over {
@@ -129,6 +146,8 @@ pub enum Upgrade {
         selected: ImageRef,
         /// How it ended.
         outcome: Outcome,
+        /// The candidate, if it was found bad: it is not tried again unasked.
+        blamed: Option<ImageRef>,
     },
 }
 
@@ -183,12 +202,42 @@ pub enum Step {
     Remember(ImageRef),
     /// The unit's next start runs this image.
     Select(ImageRef),
+    /// It is on record that this image failed here by its own fault, and why.
+    Blame {
+        /// Which.
+        image: ImageRef,
+        /// What was wrong with it.
+        why: String,
+    },
+    /// Nothing is on record against this image any more.
+    Clear(ImageRef),
     /// The unit is started anew.
     Restart,
     /// It is known whether this agent does what worked before.
     Judge(Worked),
     /// The operation's status says how it ended.
     Publish(Outcome),
+}
+
+/// How far the candidate is on its way onto the host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// Its bytes come.
+    Pulling {
+        /// As many are here.
+        done: u64,
+        /// Of so many.
+        all: u64,
+    },
+    /// They are asked for anew.
+    Again {
+        /// For the how-manieth time, from 2.
+        attempt: u32,
+        /// What ended the time before.
+        why: String,
+    },
+    /// It is here, and its agent is tried.
+    Checking,
 }
 
 /// The event can't happen in this state: a fault of the driver, or nothing to do.
@@ -218,11 +267,7 @@ impl Upgrade {
     pub fn next(self, event: Event) -> Result<Self, Refused> {
         use {Event as E, Upgrade as U};
         Ok(match (self, event) {
-            (U::Idle, E::Asked { order, from, to }) if from.digest == to.digest => U::Over {
-                order,
-                selected: from,
-                outcome: Outcome::Succeeded,
-            },
+            (U::Idle, E::Asked { order, from, to }) if from.digest == to.digest => Self::good(order, from),
             (U::Idle, E::Asked { order, from, to }) => U::Staging {
                 order,
                 from,
@@ -256,11 +301,7 @@ impl Upgrade {
                 attempt: attempt + 1,
             },
             // Somebody chose it by hand meanwhile.
-            (U::Staging { order, to, .. }, E::Started { running }) if same(&running, &to) => U::Over {
-                order,
-                selected: running,
-                outcome: Outcome::Succeeded,
-            },
+            (U::Staging { order, to, .. }, E::Started { running }) if same(&running, &to) => Self::good(order, running),
             (U::Staging { order, attempt, .. }, E::Started { running }) => {
                 let why =
                     format!("the agent image was being made ready when the agent ended, {attempt} of {STAGINGS} times");
@@ -290,43 +331,65 @@ impl Upgrade {
                 let why = format!("{running} came up instead of {to}");
                 Self::over(order, running, Reason::DaemonFailed, why)
             }
+            // The old agent says so, which is still there: the candidate never ran.
+            (U::Switched { order, from, to, .. }, E::Failed { why }) => Self::back(order, from, to, why, Fault::Host),
             (
                 U::Switched { order, from, to, .. } | U::Judging { order, from, to, .. },
                 E::Failed { why } | E::Crashed { why },
-            ) => U::Back {
-                order,
-                to: from,
-                failed: to,
-                why,
-            },
-            (U::Judging { order, to, .. }, E::Passed) => U::Over {
-                order,
-                selected: to,
-                outcome: Outcome::Succeeded,
-            },
-            (U::Back { order, to, failed, why }, E::Started { running }) if same(&running, &failed) => {
-                U::Back { order, to, failed, why }
-            }
+            ) => Self::back(order, from, to, why, Fault::Candidate),
+            (U::Judging { order, to, .. }, E::Passed) => Self::good(order, to),
+            (
+                U::Back {
+                    order,
+                    to,
+                    failed,
+                    why,
+                    fault,
+                },
+                E::Started { running },
+            ) if same(&running, &failed) => Self::back(order, to, failed, why, fault),
             // The last good image, or one that somebody chose by hand: either way it runs.
-            (U::Back { order, why, .. }, E::Started { running }) => {
-                Self::over(order, running, Reason::DaemonFailed, why)
-            }
+            (
+                U::Back {
+                    order,
+                    failed,
+                    why,
+                    fault,
+                    ..
+                },
+                E::Started { running },
+            ) => U::Over {
+                order,
+                selected: running,
+                outcome: Outcome::Failed {
+                    reason: Reason::DaemonFailed,
+                    why,
+                },
+                blamed: (fault == Fault::Candidate).then_some(failed),
+            },
             (state @ U::Back { .. }, E::Failed { .. } | E::Crashed { .. }) => state,
             (
                 U::Over {
                     order,
                     selected,
                     outcome: Outcome::Succeeded,
+                    ..
                 },
                 E::Started { running },
             ) if !same(&running, &selected) => {
                 let why = format!("{selected} was found good, but then {running} came up");
                 Self::over(order, running, Reason::DaemonFailed, why)
             }
-            (U::Over { order, outcome, .. }, E::Started { running }) => U::Over {
+            (
+                U::Over {
+                    order, outcome, blamed, ..
+                },
+                E::Started { running },
+            ) => U::Over {
                 order,
                 selected: running,
                 outcome,
+                blamed,
             },
             (state @ U::Over { .. }, E::Crashed { .. }) => state,
             (U::Over { .. }, E::Published) => U::Idle,
@@ -359,8 +422,23 @@ impl Upgrade {
             }
             Self::Judging { before, .. } => vec![Step::Judge(*before)],
             Self::Back { to, .. } => vec![Step::Select(to.clone()), Step::Restart],
-            Self::Over { selected, outcome, .. } => {
-                vec![Step::Select(selected.clone()), Step::Publish(outcome.clone())]
+            Self::Over {
+                selected,
+                outcome,
+                blamed,
+                ..
+            } => {
+                let mut steps = vec![Step::Select(selected.clone())];
+                match (outcome, blamed) {
+                    (Outcome::Succeeded, _) => steps.push(Step::Clear(selected.clone())),
+                    (Outcome::Failed { why, .. }, Some(blamed)) => steps.push(Step::Blame {
+                        image: blamed.clone(),
+                        why: why.clone(),
+                    }),
+                    (Outcome::Failed { .. }, None) => {}
+                }
+                steps.push(Step::Publish(outcome.clone()));
+                steps
             }
         }
     }
@@ -413,11 +491,31 @@ impl Upgrade {
         }
     }
 
+    fn good(order: Order, selected: ImageRef) -> Self {
+        Self::Over {
+            order,
+            selected,
+            outcome: Outcome::Succeeded,
+            blamed: None,
+        }
+    }
+
     fn over(order: Order, selected: ImageRef, reason: Reason, why: String) -> Self {
         Self::Over {
             order,
             selected,
             outcome: Outcome::Failed { reason, why },
+            blamed: None,
+        }
+    }
+
+    fn back(order: Order, to: ImageRef, failed: ImageRef, why: String, fault: Fault) -> Self {
+        Self::Back {
+            order,
+            to,
+            failed,
+            why,
+            fault,
         }
     }
 }

@@ -12,6 +12,7 @@ use crate::containerd::{Containerd, Limits, Origin, Output, Registries};
 use crate::model::chain;
 use crate::report;
 use crate::store::{journal, selection};
+use crate::upgrade::{Progress, Worked};
 
 /// Where the check runs: within the unit of the agent that asks for it, beside that agent's own container.
 const CHECK_GROUP: &str = "check";
@@ -25,7 +26,12 @@ const PROGRESS: Duration = Duration::from_secs(5);
 ///
 /// # Errors
 /// What failed, in a sentence for the operation's status. Nothing is selected.
-pub(super) async fn stage(host: &Host, image: &ImageRef) -> Result<(), String> {
+pub(super) async fn stage(
+    host: &Host,
+    image: &ImageRef,
+    _before: Worked,
+    mut tell: impl FnMut(Progress),
+) -> Result<(), String> {
     let containerd = Containerd::connect(host);
     let registries = Registries::load(host, hosts_dir(host).as_ref()).map_err(|error| chain(&error))?;
     let mut said = Instant::now();
@@ -34,6 +40,7 @@ pub(super) async fn stage(host: &Host, image: &ImageRef) -> Result<(), String> {
             said = Instant::now();
             info!(done, all, "pulling the agent image");
         }
+        tell(Progress::Pulling { done, all });
     });
     let pulled = pulled
         .await
@@ -41,6 +48,7 @@ pub(super) async fn stage(host: &Host, image: &ImageRef) -> Result<(), String> {
     info!(image = %pulled.image, platform = %pulled.platform_digest, bytes = pulled.bytes, "the agent image is here");
     // What the check runs is what the next boot would run.
     containerd.sync().await.map_err(|error| chain(&error))?;
+    tell(Progress::Checking);
     let cgroup = format!("{}/{}/{CHECK_GROUP}", name::SLICE_CGROUP, name::AGENT);
     match containerd.run_check(image, &CHECK_LINE, &cgroup, CHECK).await {
         Ok(Output { code: 0, .. }) => Ok(()),

@@ -10,7 +10,7 @@ use image::ImageRef;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::upgrade::{Order, Outcome, Reason, Upgrade, Worked};
+use crate::upgrade::{Fault, Order, Outcome, Reason, Upgrade, Worked};
 
 /// Where it is.
 pub const PATH: HostPath = HostPath::fixed("/etc/aks-flex-node/agent-upgrade-signal.json");
@@ -80,6 +80,14 @@ struct File {
     worked_before: Option<Worked>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     reason: Option<Reason>,
+    #[serde(default, skip_serializing_if = "is_default")]
+    fault: Fault,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    blamed: Option<ImageRef>,
+}
+
+fn is_default(fault: &Fault) -> bool {
+    *fault == Fault::default()
 }
 
 /// Reads the journal.
@@ -122,7 +130,11 @@ pub fn try_lock(host: &Host) -> Result<Option<Lock>, Error> {
     host.try_lock(&LOCK).map_err(Error::Io)
 }
 
-fn parse(bytes: &[u8]) -> Result<Upgrade, Error> {
+/// Reads a journal's bytes.
+///
+/// # Errors
+/// As [`load`]; never because there is no file.
+pub fn parse(bytes: &[u8]) -> Result<Upgrade, Error> {
     if bytes.iter().all(|byte| byte.is_ascii_whitespace() || *byte == 0) {
         return Err(Error::Empty);
     }
@@ -136,7 +148,9 @@ fn parse(bytes: &[u8]) -> Result<Upgrade, Error> {
     file.try_into()
 }
 
-fn render(upgrade: &Upgrade) -> Option<String> {
+/// A journal as it is written: one line; none for "idle".
+#[must_use]
+pub fn render(upgrade: &Upgrade) -> Option<String> {
     let order = upgrade.order()?.clone();
     let blank = |phase, candidate: &ImageRef| File {
         version: VERSION,
@@ -155,6 +169,8 @@ fn render(upgrade: &Upgrade) -> Option<String> {
         attempt: None,
         worked_before: None,
         reason: None,
+        fault: Fault::default(),
+        blamed: None,
     };
     let file = match upgrade {
         Upgrade::Idle => return None,
@@ -175,14 +191,22 @@ fn render(upgrade: &Upgrade) -> Option<String> {
             worked_before: Some(*before),
             ..blank(Phase::Judging, to)
         },
-        Upgrade::Back { to, failed, why, .. } => File {
+        Upgrade::Back {
+            to, failed, why, fault, ..
+        } => File {
             switch_committed: true,
             recovery_required: true,
             failure: why.clone(),
             from: Some(to.clone()),
+            fault: *fault,
             ..blank(Phase::Back, failed)
         },
-        Upgrade::Over { selected, outcome, .. } => {
+        Upgrade::Over {
+            selected,
+            outcome,
+            blamed,
+            ..
+        } => {
             let (reason, failure) = match outcome {
                 Outcome::Succeeded => (None, String::new()),
                 Outcome::Failed { reason, why } => (Some(*reason), why.clone()),
@@ -191,6 +215,7 @@ fn render(upgrade: &Upgrade) -> Option<String> {
                 switch_committed: true,
                 failure,
                 reason,
+                blamed: blamed.clone(),
                 ..blank(Phase::Over, selected)
             }
         }
@@ -242,6 +267,7 @@ impl TryFrom<File> for Upgrade {
                 to: from()?,
                 failed: to,
                 why: file.failure,
+                fault: file.fault,
             },
             Phase::Over => Self::Over {
                 order,
@@ -253,6 +279,7 @@ impl TryFrom<File> for Upgrade {
                         why: file.failure,
                     },
                 },
+                blamed: file.blamed,
             },
         })
     }
@@ -307,11 +334,13 @@ mod tests {
                 to: from.clone(),
                 failed: to.clone(),
                 why: "exit status 1\n\"quoted\"".into(),
+                fault: Fault::Candidate,
             },
             Upgrade::Over {
                 order: order.clone(),
                 selected: to,
                 outcome: Outcome::Succeeded,
+                blamed: None,
             },
             Upgrade::Over {
                 order,
@@ -320,8 +349,22 @@ mod tests {
                     reason: Reason::ExecutionFailed,
                     why: "no such image".into(),
                 },
+                blamed: None,
             },
         ]
+    }
+
+    /// What came to version 1 later: an agent that does not know it reads the rest.
+    fn later() -> Vec<Upgrade> {
+        let mut all = all();
+        for state in &mut all {
+            match state {
+                Upgrade::Back { fault, .. } => *fault = Fault::Host,
+                Upgrade::Over { blamed, .. } => *blamed = Some(image('b')),
+                Upgrade::Idle | Upgrade::Staging { .. } | Upgrade::Switched { .. } | Upgrade::Judging { .. } => {}
+            }
+        }
+        all.split_off(3)
     }
 
     fn host() -> (tempfile::TempDir, Host) {
@@ -332,8 +375,9 @@ mod tests {
 
     #[test]
     fn each_state_is_one_line_of_this_form_and_reads_back() {
-        let lines: Vec<_> = all().iter().map(|state| render(state).unwrap()).collect();
-        for (line, state) in lines.iter().zip(all()) {
+        let states: Vec<_> = all().into_iter().chain(later()).collect();
+        let lines: Vec<_> = states.iter().map(|state| render(state).unwrap()).collect();
+        for (line, state) in lines.iter().zip(states) {
             assert_eq!(line.matches('\n').count(), 1);
             assert_eq!(parse(line.as_bytes()).unwrap(), state);
         }

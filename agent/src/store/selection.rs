@@ -42,16 +42,30 @@ pub enum Error {
 /// # Errors
 /// When the file names none, or can't be read; the text names the path.
 pub fn load(host: &Host, path: &HostPath) -> Result<Option<ImageRef>, Error> {
-    let text = match host.read(path) {
-        Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(error.into()),
-    };
+    match host.read(path) {
+        Ok(bytes) => parse(&bytes, path).map(Some),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The image that these bytes of a file at `path` name.
+///
+/// # Errors
+/// When they name none; the text names the path.
+pub fn parse(bytes: &[u8], path: &HostPath) -> Result<ImageRef, Error> {
+    let text = String::from_utf8_lossy(bytes);
     let value = value_of(&text, name::IMAGE_KEY).ok_or_else(|| Error::Unset { path: path.clone() })?;
-    value.parse().map(Some).map_err(|why| Error::Malformed {
+    value.parse().map_err(|why| Error::Malformed {
         path: path.clone(),
         why,
     })
+}
+
+/// The line that names an image.
+#[must_use]
+pub fn line(image: &ImageRef) -> String {
+    format!("{}={image}\n", name::IMAGE_KEY)
 }
 
 /// The image the agent's unit runs at its next start: the selected one, or the install's when that one is not to be used,
@@ -71,8 +85,7 @@ pub fn next(host: &Host) -> Result<ImageRef, Error> {
 /// # Errors
 /// When it could not be written; the old file stands.
 pub fn save(host: &Host, path: &HostPath, image: &ImageRef) -> io::Result<Written> {
-    let line = format!("{}={image}\n", name::IMAGE_KEY);
-    host.write_if_changed(path, line.as_bytes(), 0o600)
+    host.write_if_changed(path, line(image).as_bytes(), 0o600)
 }
 
 /// Makes this image what the agent's unit runs at its next start. Where nothing is selected and the install's settings name

@@ -1,5 +1,6 @@
 //! The whole table, as docs/states.md shows it, and what no cut in the driver's work may break.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use proptest::prelude::*;
@@ -34,10 +35,22 @@ fn states() -> Vec<(&'static str, Upgrade)> {
         to: to.clone(),
         attempt,
     };
-    let over = |selected: char, outcome| Upgrade::Over {
+    let over = |selected: char, outcome, blamed: Option<char>| Upgrade::Over {
         order: order.clone(),
         selected: image(selected),
         outcome,
+        blamed: blamed.map(image),
+    };
+    let failed = |reason| Outcome::Failed {
+        reason,
+        why: "a reason".into(),
+    };
+    let back = |fault| Upgrade::Back {
+        order: order.clone(),
+        to: from.clone(),
+        failed: to.clone(),
+        why: "a reason".into(),
+        fault,
     };
     vec![
         ("idle", Upgrade::Idle),
@@ -61,26 +74,11 @@ fn states() -> Vec<(&'static str, Upgrade)> {
                 before,
             },
         ),
-        (
-            "back",
-            Upgrade::Back {
-                order: order.clone(),
-                to: from.clone(),
-                failed: to.clone(),
-                why: "a reason".into(),
-            },
-        ),
-        ("over, succeeded", over(B, Outcome::Succeeded)),
-        (
-            "over, failed",
-            over(
-                A,
-                Outcome::Failed {
-                    reason: Reason::DaemonFailed,
-                    why: "a reason".into(),
-                },
-            ),
-        ),
+        ("back", back(Fault::Candidate)),
+        ("back, B never ran", back(Fault::Host)),
+        ("over, succeeded", over(B, Outcome::Succeeded, None)),
+        ("over, failed", over(A, failed(Reason::DaemonFailed), Some(B))),
+        ("over, not switched", over(A, failed(Reason::ExecutionFailed), None)),
     ]
 }
 
@@ -134,7 +132,10 @@ fn shown(state: &Upgrade) -> String {
         Upgrade::Staging { attempt, .. } => format!("staging, attempt {attempt}"),
         Upgrade::Switched { .. } => "switched".into(),
         Upgrade::Judging { .. } => "judging".into(),
-        Upgrade::Back { why, .. } => format!("back ({})", plain(why)),
+        Upgrade::Back { why, fault, .. } => match fault {
+            Fault::Candidate => format!("back ({})", plain(why)),
+            Fault::Host => format!("back, B never ran ({})", plain(why)),
+        },
         Upgrade::Over { selected, outcome, .. } => match outcome {
             Outcome::Succeeded => format!("over with {}, succeeded", letter(selected)),
             Outcome::Failed { reason, why } => format!("over with {}, {reason:?}: {}", letter(selected), plain(why)),
@@ -148,6 +149,8 @@ fn step_shown(step: &Step) -> String {
         Step::Stage(image) => format!("stage {}", letter(image)),
         Step::Remember(image) => format!("remember {} as last good", letter(image)),
         Step::Select(image) => format!("select {}", letter(image)),
+        Step::Blame { image, .. } => format!("blame {}", letter(image)),
+        Step::Clear(image) => format!("clear {}", letter(image)),
         Step::Restart => "restart".into(),
         Step::Judge(_) => "judge".into(),
         Step::Publish(_) => "publish".into(),
@@ -189,7 +192,7 @@ fn docs_states_is_this_table() {
 #[test]
 fn na_r12_units_are_held_back_while_a_candidate_is_unjudged() {
     for (name, state) in states() {
-        let unjudged = ["switched", "judging", "back"].contains(&name);
+        let unjudged = ["switched", "judging", "back", "back, B never ran"].contains(&name);
         assert_eq!(state.standing() == Standing::Unjudged, unjudged, "{name}");
     }
 }
@@ -246,6 +249,8 @@ struct World {
     /// What the unit runs; a crash or a cut leaves nothing.
     running: Option<ImageRef>,
     announced: bool,
+    /// What is on record as bad.
+    blamed: BTreeSet<String>,
     /// Terminal statuses, in the order they were written.
     ends: Vec<Outcome>,
     cuts: Vec<usize>,
@@ -264,6 +269,7 @@ impl World {
             last_good: None,
             running: None,
             announced: false,
+            blamed: BTreeSet::new(),
             ends: vec![],
             cuts,
             effects: 0,
@@ -369,6 +375,12 @@ impl World {
             }
             Step::Remember(what) => self.last_good = Some(what),
             Step::Select(what) => self.selected = what,
+            Step::Blame { image, .. } => {
+                self.blamed.insert(image.to_string());
+            }
+            Step::Clear(image) => {
+                self.blamed.remove(&image.to_string());
+            }
             Step::Restart => self.running = None,
             Step::Judge(_) if self.candidate == Agent::Unfit => {
                 return self.save(Event::Failed { why: "unfit".into() });
@@ -418,6 +430,9 @@ proptest! {
                 prop_assert_eq!(&running, &image(A));
             }
         }
+        let bad = [Agent::Crashes, Agent::Unfit].contains(&candidate) && matches!(&world.ends[0], Outcome::Failed { reason: Reason::DaemonFailed, .. });
+        prop_assert!(!world.blamed.contains(&image(A).to_string()));
+        prop_assert!(bad || world.blamed.is_empty(), "a good candidate is blamed");
         if let Some(last_good) = &world.last_good {
             prop_assert_eq!(last_good, &image(A));
         }

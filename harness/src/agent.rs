@@ -18,6 +18,8 @@ pub(crate) const CONTAINER: &str = "aks-flex-node-agent";
 pub(crate) const GROUP: &str = "/system.slice/system-aksflex.slice/aks-flex-node-agent.service";
 /// Which image it runs, if another than the settings say.
 pub(crate) const SELECTION: &str = "/etc/aks-flex-node/agent-image.env";
+/// The upgrade under way, while there is one.
+pub(crate) const JOURNAL: &str = "/etc/aks-flex-node/agent-upgrade-signal.json";
 
 /// `ctr` in the agent's namespace of containerd.
 const CTR: [&str; 3] = ["ctr", "--namespace", "aks-flex-node"];

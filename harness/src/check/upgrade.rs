@@ -1,5 +1,6 @@
 //! `upgrade.*`: an agent that replaces itself by the image it is told, and comes back when that does not do.
 
+mod again;
 mod asked;
 mod broken;
 mod canary;
@@ -20,8 +21,8 @@ use crate::wait;
 use asked::ask_for;
 use state::{Readiness, State};
 
-pub(super) const CHECKS: [Check; 13] = [
-    check!("upgrade.back", Cloud, 600, na_t13_na_t14_na_r27_back),
+pub(super) const CHECKS: [Check; 15] = [
+    check!("upgrade.back", Cloud, 600, na_t13_na_t14_na_r27_fc_u7_back),
     check!("upgrade.broken-mute", Cloud, 600, broken::na_t09_mute),
     check!("upgrade.success", Cloud, 600, na_t08_na_t25_na_r14_success),
     check!("upgrade.same-digest", Cloud, 600, fc_u5_same_digest),
@@ -35,6 +36,8 @@ pub(super) const CHECKS: [Check; 13] = [
     check!("upgrade.registry-down", Cloud, 600, refused::na_r03_registry_down),
     check!("upgrade.broken-no-agent", Cloud, 600, broken::na_t09_no_agent),
     check!("upgrade.broken-foreign", Cloud, 600, broken::na_t09_foreign),
+    check!("upgrade.failed-before", Cloud, 600, again::fc_r9_fc_r11_failed_before),
+    check!("upgrade.control-plane", Cloud, 900, again::fc_r10_fc_u18_control_plane),
     check!("upgrade.broken-exits", Cloud, 600, broken::na_t09_exits),
     check!(
         "upgrade.recovery",
@@ -133,13 +136,16 @@ async fn from_switch_to_stop(host: &Host) -> Result<Duration> {
 }
 
 /// To another image and back to the first; and of the images that upgrades brought only those stay that may run again.
-async fn na_t13_na_t14_na_r27_back(context: &Context) -> Result<()> {
+async fn na_t13_na_t14_na_r27_fc_u7_back(context: &Context) -> Result<()> {
     let host = context.joined().await?;
     let (second, third) = (
         context.variant(Variant::Second).await?,
         context.variant(Variant::Third).await?,
     );
     let first = State::of(&host).await?.image;
+    // Field case U7: a job that never ends, and a unit that failed, are no concern of the agent's restart.
+    host.sh("systemd-run --quiet --no-block --unit=hung --property=Type=oneshot sleep infinity; systemd-run --quiet --unit=broken false || true")
+        .await?;
     // Somebody else's, in the agent's own namespace.
     let foreign = &context.cloud().images.pause;
     host.agent().ctr(&["images", "pull", &foreign.to_string()]).await?;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use image::ImageRef;
 
-use super::asked::ask_for;
+use super::asked::{ask_for, insist_on};
 use super::state::{Readiness, State};
 use super::{OVER, TIDY};
 use crate::agent_image::Variant;
@@ -45,7 +45,7 @@ async fn falls_back(context: &Context, host: &Host, variant: Variant, limit: Dur
     let broken = context.variant(variant).await?;
     let before = State::of(host).await?;
     let ready = Readiness::of(cluster, host.name()).await?;
-    let seen = ask_for(context, host, &broken).await?.over(context, limit).await?;
+    let seen = insist_on(context, host, &broken).await?.over(context, limit).await?;
     seen.failed(&["DaemonFailed"])?;
     names(seen.over.message(), says)?;
     let after = State::of(host).await?;

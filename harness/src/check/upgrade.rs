@@ -4,10 +4,12 @@ mod again;
 mod asked;
 mod broken;
 mod canary;
+mod images;
 mod queue;
 mod recovery;
 mod refused;
 mod state;
+mod units;
 
 use std::time::Duration;
 
@@ -21,7 +23,7 @@ use crate::wait;
 use asked::ask_for;
 use state::{Readiness, State};
 
-pub(super) const CHECKS: [Check; 15] = [
+pub(super) const CHECKS: [Check; 17] = [
     check!("upgrade.back", Cloud, 600, na_t13_na_t14_na_r27_fc_u7_back),
     check!("upgrade.broken-mute", Cloud, 600, broken::na_t09_mute),
     check!("upgrade.success", Cloud, 600, na_t08_na_t25_na_r14_success),
@@ -45,12 +47,14 @@ pub(super) const CHECKS: [Check; 15] = [
         900,
         recovery::fc_r4_fc_r5_fc_r15_fc_r16_fc_u15_fc_u28_fc_n10_recovery
     ),
+    check!("upgrade.images", Cloud, 900, images::na_r27_fc_r1_images),
     check!(
         "upgrade.queue",
         Cloud,
         900,
         queue::fc_u13_fc_u16_fc_u26_fc_r17_fc_o6_queue
     ),
+    check!("upgrade.units", Cloud, 900, units::na_r06_na_r10_na_r11_na_r12_units),
     check!("upgrade.recovery-quiet", Cloud, 600, refused::na_r26_recovery_quiet),
 ];
 

@@ -14,6 +14,11 @@ const FOLDER: HostPath = HostPath::fixed("/run/containerd");
 const SOCKET: &str = "containerd.sock";
 /// Limit of a call that only changes or reads records.
 const CALL: Duration = Duration::from_secs(60);
+/// Limit of a connection through a socket of this host.
+const CONNECT: Duration = Duration::from_secs(10);
+/// What the kernel says of a full disk, and of a full quota, as Go spells it. containerd has no code of its own for them.
+/// Source: Go, syscall/zerrors_linux_amd64.go, ENOSPC and EDQUOT.
+const FULL: [&str; 2] = ["no space left on device", "disk quota exceeded"];
 
 /// Why containerd did not do its part.
 #[derive(Debug, thiserror::Error)]
@@ -40,6 +45,22 @@ pub enum ContainerdError {
         /// What is wrong.
         what: String,
     },
+    /// The disk that it keeps everything on is full.
+    #[error("containerd: {step}: its disk is full: {what}")]
+    Full {
+        /// What it was asked for.
+        step: &'static str,
+        /// Its answer.
+        what: String,
+    },
+    /// It did not answer.
+    #[error("containerd: {step}: no answer within {} s", limit.as_secs())]
+    Late {
+        /// What it was asked for.
+        step: &'static str,
+        /// The limit.
+        limit: Duration,
+    },
     /// A file on the host that a container needs.
     #[error("{step}")]
     Host {
@@ -58,6 +79,14 @@ impl ContainerdError {
             what: what.into(),
         }
     }
+
+    /// Whether asking again later may help.
+    pub(super) fn may_pass(&self) -> bool {
+        match self {
+            Self::Away { .. } | Self::Refused { .. } | Self::Late { .. } | Self::Host { .. } => true,
+            Self::Wrong { .. } | Self::Full { .. } => false,
+        }
+    }
 }
 
 /// The host's containerd. It is connected to when it is asked for something, so it may come and go.
@@ -74,6 +103,15 @@ impl Containerd {
     }
 
     pub(super) async fn link(&self) -> Result<Link, ContainerdError> {
+        // A containerd that is stopped takes connections all the same, and answers none.
+        let late = |_| ContainerdError::Late {
+            step: "connect",
+            limit: CONNECT,
+        };
+        tokio::time::timeout(CONNECT, self.connected()).await.map_err(late)?
+    }
+
+    async fn connected(&self) -> Result<Link, ContainerdError> {
         let away = |what: String| ContainerdError::Away { what };
         let folder = self.host.open_dir(&FOLDER).map_err(|error| away(error.to_string()))?;
         let socket = folder.path().join(SOCKET);
@@ -125,9 +163,13 @@ impl Link {
 
 /// Names the step of a failed call.
 pub(super) fn refused(step: &'static str) -> impl Fn(Status) -> ContainerdError {
-    move |status| ContainerdError::Refused {
-        step,
-        what: format!("{}: {}", status.code(), status.message()),
+    move |status| {
+        let what = format!("{}: {}", status.code(), status.message());
+        if FULL.iter().any(|full| status.message().contains(full)) {
+            ContainerdError::Full { step, what }
+        } else {
+            ContainerdError::Refused { step, what }
+        }
     }
 }
 
@@ -146,5 +188,23 @@ fn unless<T>(code: Code, answer: Result<T, Status>) -> Result<Option<T>, Status>
         Ok(answer) => Ok(Some(answer)),
         Err(status) if status.code() == code => Ok(None),
         Err(status) => Err(status),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fc_u23_a_full_disk_is_named_and_another_try_does_not_help() {
+        let full = Status::unknown("failed to extract layer: write /var/lib/x: no space left on device: unknown");
+        let error = refused("unpack a layer")(full);
+        assert!(!error.may_pass());
+        let text = error.to_string();
+        assert!(
+            text.starts_with("containerd: unpack a layer: its disk is full: "),
+            "{text}"
+        );
+        assert!(refused("unpack a layer")(Status::unknown("EOF")).may_pass());
     }
 }

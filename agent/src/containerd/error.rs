@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use hostexec::HostPath;
 use image::oci::OciError;
 use image::unpack::UnpackError;
 use image::{Digest, RefError};
@@ -12,6 +13,7 @@ use oci_client::errors::{OciDistributionError, OciErrorCode};
 
 use super::link::ContainerdError;
 use super::registries::RegistriesError;
+use super::room::NoRoom;
 
 /// Why an image was not had.
 #[derive(Debug, thiserror::Error)]
@@ -52,6 +54,17 @@ pub enum PullError {
         registry: String,
         /// The limit.
         limit: Duration,
+        /// What failed before, and was tried again.
+        #[source]
+        last: Option<Box<PullError>>,
+    },
+    /// containerd's disk has no room for it.
+    #[error("there is no room for the image in {folder}: {source}")]
+    NoRoom {
+        /// Where containerd keeps everything.
+        folder: HostPath,
+        /// How much is missing.
+        source: NoRoom,
     },
     /// Its layers could not be unpacked.
     #[error(transparent)]
@@ -66,9 +79,12 @@ impl PullError {
     #[must_use]
     pub fn may_pass(&self) -> bool {
         match self {
-            Self::Reference(_) | Self::Registries(_) | Self::Image(_) | Self::Digest { .. } => false,
+            Self::Reference(_) | Self::Registries(_) | Self::Image(_) | Self::Digest { .. } | Self::NoRoom { .. } => {
+                false
+            }
             Self::Registry { why, .. } => why.may_pass(),
-            Self::Overall { .. } | Self::Unpack(_) | Self::Containerd(_) => true,
+            Self::Containerd(error) => error.may_pass(),
+            Self::Overall { .. } | Self::Unpack(_) => true,
         }
     }
 }
@@ -108,6 +124,31 @@ impl Why {
             Self::Silent | Self::Transport(_) => true,
             Self::NoToken | Self::Nonsense(_) => false,
         }
+    }
+}
+
+/// A redirect that is not followed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Turn {
+    /// From TLS to none.
+    #[error("it redirects from https to plain http")]
+    Plain,
+    /// One after the other.
+    #[error("it redirects again and again")]
+    Circle,
+}
+
+impl Turn {
+    fn of(error: &reqwest::Error) -> Option<Why> {
+        let mut cause = std::error::Error::source(error);
+        while let Some(error) = cause {
+            match error.downcast_ref::<Self>() {
+                Some(Self::Plain) => return Some(Why::Nonsense("it redirects from https to plain http")),
+                Some(Self::Circle) => return Some(Why::Nonsense("it redirects again and again")),
+                None => cause = error.source(),
+            }
+        }
+        None
     }
 }
 
@@ -180,6 +221,9 @@ fn code(code: &OciErrorCode) -> Why {
 fn transport(error: reqwest::Error) -> Why {
     if error.is_timeout() {
         return Why::Silent;
+    }
+    if let Some(refused) = Turn::of(&error) {
+        return refused;
     }
     let error = error.without_url();
     let mut words = Vec::new();

@@ -1,14 +1,18 @@
 //! The images that containerd has in our namespace: whether one is whole, which there are, how one goes.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
+use containerd_client::services::v1::leases_client::LeasesClient;
 use containerd_client::services::v1::snapshots::{Kind, StatSnapshotRequest};
 use containerd_client::services::v1::{
-    DeleteImageRequest, GetImageRequest, InfoRequest, ListImagesRequest, ReadContentRequest,
+    DeleteContentRequest, DeleteImageRequest, DeleteRequest, GetImageRequest, InfoRequest, ListImagesRequest,
+    ReadContentRequest,
 };
 use hostexec::HostPath;
 use image::oci::{Config, Descriptor, Document, Platform};
 use image::{Digest, ImageRef};
+use sha2::{Digest as _, Sha256};
 
 use super::link::{Containerd, ContainerdError, Link, found, refused};
 use super::rootfs;
@@ -19,7 +23,10 @@ pub(super) const PULLED_AS: &str = "aks-flex-node/pulled-as";
 /// What unpacks images; the units' `ctr run` names the same.
 pub(super) const SNAPSHOTTER: &str = "overlayfs";
 /// Where containerd keeps everything, unless its configuration says otherwise.
-const STATE: HostPath = HostPath::fixed("/var/lib/containerd");
+pub(super) const STATE: HostPath = HostPath::fixed("/var/lib/containerd");
+const READ: &str = "read content";
+/// How long a lease may last that only makes the collector run.
+const COLLECT: Duration = Duration::from_secs(60);
 
 /// An image in our namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,6 +54,7 @@ pub(super) struct Whole {
     pub(super) config: Digest,
     /// Its topmost snapshot.
     pub(super) chain: Digest,
+    pub(super) layers: Vec<Descriptor>,
     pub(super) env: Vec<String>,
 }
 
@@ -182,6 +190,7 @@ impl Link {
             manifest,
             config: document.config.digest,
             chain,
+            layers: document.layers,
             env,
         }))
     }
@@ -197,19 +206,18 @@ impl Link {
 
     /// A document of the content store, whole and hashed; `None` if it is missing or damaged.
     async fn read(&self, digest: &Digest) -> Result<Option<Vec<u8>>, ContainerdError> {
-        const STEP: &str = "read content";
         let request = ReadContentRequest {
             digest: digest.to_string(),
             offset: 0,
             size: 0,
         };
-        let answer = found(self.client.content().read(self.call(request)).await).map_err(refused(STEP))?;
+        let answer = found(self.client.content().read(self.call(request)).await).map_err(refused(READ))?;
         let Some(mut stream) = answer.map(|answer| answer.into_inner()) else {
             return Ok(None);
         };
         let mut bytes = Vec::new();
         loop {
-            match found(stream.message().await).map_err(refused(STEP))? {
+            match found(stream.message().await).map_err(refused(READ))? {
                 Some(Some(piece)) => bytes.extend_from_slice(&piece.data),
                 Some(None) => return Ok((Digest::of(&bytes) == *digest).then_some(bytes)),
                 None => return Ok(None),
@@ -217,7 +225,59 @@ impl Link {
         }
     }
 
-    async fn has(&self, blob: &Descriptor) -> Result<bool, ContainerdError> {
+    /// Whether these blobs are what their digests say, read to their last byte.
+    pub(super) async fn sound<'a>(
+        &self,
+        blobs: impl IntoIterator<Item = &'a Descriptor>,
+    ) -> Result<bool, ContainerdError> {
+        for blob in blobs {
+            if !self.has(blob).await? || !self.hashes(&blob.digest).await? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    async fn hashes(&self, digest: &Digest) -> Result<bool, ContainerdError> {
+        let request = ReadContentRequest {
+            digest: digest.to_string(),
+            offset: 0,
+            size: 0,
+        };
+        let answer = found(self.client.content().read(self.long(request)).await).map_err(refused(READ))?;
+        let Some(mut stream) = answer.map(|answer| answer.into_inner()) else {
+            return Ok(false);
+        };
+        let mut hash = Sha256::new();
+        loop {
+            match found(stream.message().await).map_err(refused(READ))? {
+                Some(Some(piece)) => hash.update(&piece.data),
+                Some(None) => return Ok(Digest::from_hash(hash) == *digest),
+                None => return Ok(false),
+            }
+        }
+    }
+
+    /// Takes a blob away, whatever names it. Its file goes with the collector only, and until then would be taken for
+    /// what is missing: so the collector is run, by the end of a lease.
+    pub(super) async fn purge(&self, digest: &Digest) -> Result<(), ContainerdError> {
+        const STEP: &str = "take damaged content away";
+        let request = DeleteContentRequest {
+            digest: digest.to_string(),
+        };
+        found(self.client.content().delete(self.call(request)).await).map_err(refused(STEP))?;
+        let lease = self.lease(COLLECT).await?;
+        let request = DeleteRequest { id: lease, sync: true };
+        found(
+            LeasesClient::new(self.client.channel())
+                .delete(self.call(request))
+                .await,
+        )
+        .map_err(refused(STEP))?;
+        Ok(())
+    }
+
+    pub(super) async fn has(&self, blob: &Descriptor) -> Result<bool, ContainerdError> {
         let request = InfoRequest {
             digest: blob.digest.to_string(),
         };

@@ -3,6 +3,7 @@
 //! The agent pulls itself (registry ▸ content ▸ snapshots, under a lease): that works on every containerd since 1.6, and
 //! limits, progress and credentials stay in its hands (design D3). Only the namespace `aks-flex-node` is touched.
 
+mod blob;
 mod container;
 mod error;
 mod images;
@@ -11,16 +12,20 @@ mod link;
 mod pull;
 mod registries;
 mod registry;
+mod room;
 mod rootfs;
 mod run;
 mod spec;
+mod unpack;
 mod write;
 
 pub use error::{PullError, Why};
 pub use images::{LocalImage, Origin};
 pub use link::{Containerd, ContainerdError};
-pub use pull::Pulled;
+pub use pull::{Progress, Pulled};
 pub use registries::{Registries, RegistriesError, host_certificates};
 pub use registry::Limits;
+pub use room::{NoRoom, Of};
 pub use rootfs::{Unpacked, unpack_image};
 pub use run::{CHECK, CheckError, Output};
+pub use spec::View;

@@ -5,34 +5,42 @@
 //!       ─▶ labels that hold it together ─▶ image ─▶ lease ends
 //! ```
 //!
-//! A pull that fails takes its half-done blobs back and ends its lease, so nothing of it stays; one whose process dies
-//! is taken up by the next, and its lease ends by itself.
+//! What may pass is tried again from the start, which takes up what is here. A pull that fails takes its half-done blobs
+//! back and ends its lease, so nothing of it stays; one whose process dies is taken up by the next, or by a sweep, and its
+//! lease ends by itself. What is here already is hashed before it is trusted, and brought anew in place where it is
+//! damaged: the image keeps its name, as something may still run from what was unpacked.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
-use containerd_client::services::v1::leases_client::LeasesClient;
-use containerd_client::services::v1::snapshots::snapshots_client::SnapshotsClient;
-use containerd_client::services::v1::snapshots::{
-    CommitSnapshotRequest, PrepareSnapshotRequest, RemoveSnapshotRequest,
-};
-use containerd_client::services::v1::{
-    AddResourceRequest, ApplyRequest, CreateImageRequest, Image, Info, Resource, UpdateImageRequest, UpdateRequest,
-};
+use containerd_client::services::v1::{CreateImageRequest, Image, Info, UpdateImageRequest, UpdateRequest};
 use containerd_client::types;
 use image::oci::{Descriptor, Platform};
 use image::{Digest, ImageRef, Select};
+use tokio::time::{Instant, sleep, timeout_at};
 
-use super::error::PullError;
-use super::images::{PULLED_AS, SNAPSHOTTER, chain_ids, label};
+use super::error::{PullError, Why};
+use super::images::{PULLED_AS, SNAPSHOTTER, STATE, chain_ids, label};
 use super::lease::nanoseconds;
-use super::link::{Containerd, ContainerdError, Link, created, found, refused};
+use super::link::{Containerd, ContainerdError, Link, created, refused};
 use super::registries::Registries;
 use super::registry::{Described, Limits, Session};
+use super::room::{Disk, Need};
 use super::write;
+use crate::model::chain;
 
 /// How long a lease outlives the limit of its pull, if nobody ends it.
 const LEASE_SPARE: Duration = Duration::from_secs(600);
+
+const LAYER: &str = "get a layer";
+/// Pauses before a pull is begun anew: 15 s in all, so that a registry that refuses every connection has failed well
+/// within a minute. Half as much again at most is added by chance: many nodes may pull at once.
+const PAUSES: [Duration; 4] = [
+    Duration::from_secs(1),
+    Duration::from_secs(2),
+    Duration::from_secs(4),
+    Duration::from_secs(8),
+];
 
 /// What a pull brought, or found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,53 +51,82 @@ pub struct Pulled {
     pub platform_digest: Digest,
     /// Its config: what Docker calls the image's id.
     pub config_digest: Digest,
-    /// Bytes that came over the wire.
+    /// Bytes that came over the wire in the last attempt.
     pub bytes: u64,
+    /// How often it was begun.
+    pub attempts: u32,
+}
+
+/// What a pull tells on its way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// How far it is.
+    Bytes {
+        /// Bytes that are here.
+        done: u64,
+        /// All that the image has.
+        all: u64,
+    },
+    /// Something failed that may pass, and it is begun anew. What is here stays.
+    Again {
+        /// The how-manieth attempt begins, from 2.
+        attempt: u32,
+        /// What failed.
+        why: String,
+    },
 }
 
 impl Containerd {
-    /// Pulls an image, unless it is here and whole; `progress` is told the bytes done and all.
+    /// Pulls an image, unless it is here and whole down to its bytes.
     ///
     /// # Errors
-    /// Nothing new stays: half-done blobs are taken back, and what only this pull held is collected.
+    /// Nothing new stays: half-done blobs are taken back, and what only this pull held is collected. What failed and may
+    /// pass was tried again, within the limit for all of it.
     pub async fn pull(
         &self,
         image: &ImageRef,
         registries: &Registries,
         limits: Limits,
-        progress: impl FnMut(u64, u64),
+        mut progress: impl FnMut(Progress),
     ) -> Result<Pulled, PullError> {
-        let mut link = self.link().await?;
-        if let Some(whole) = link.whole(image).await? {
-            let (platform_digest, config_digest) = (whole.manifest, whole.config);
-            return Ok(Pulled {
-                image: image.clone(),
-                platform_digest,
-                config_digest,
-                bytes: 0,
-            });
+        let deadline = Instant::now() + limits.overall;
+        let mut pauses = PAUSES.into_iter();
+        let mut attempt = 1;
+        let mut kept = Kept::default();
+        let mut last = None;
+        let pulled = loop {
+            let trying = self.attempt(image, registries, limits, &mut kept, &mut progress);
+            let error = match timeout_at(deadline, trying).await {
+                Ok(Ok(pulled)) => {
+                    break Ok(Pulled {
+                        attempts: attempt,
+                        ..pulled
+                    });
+                }
+                Ok(Err(error)) => error,
+                Err(_) => {
+                    break Err(PullError::Overall {
+                        registry: image.repository.registry().to_owned(),
+                        limit: limits.overall,
+                        last: last.map(Box::new),
+                    });
+                }
+            };
+            let pause = pauses.next().map(jittered);
+            let Some(pause) = pause.filter(|pause| error.may_pass() && Instant::now() + *pause < deadline) else {
+                break Err(error);
+            };
+            attempt += 1;
+            let why = chain(&error);
+            tracing::warn!(why, attempt, ?pause, "a pull is begun anew");
+            progress(Progress::Again { attempt, why });
+            last = Some(error);
+            sleep(pause).await;
+        };
+        if kept.lease.is_none() {
+            return pulled;
         }
-        let session = Session::open(registries, &image.repository, limits)?;
-        let lease = link.lease(limits.overall + LEASE_SPARE).await?;
-        link.lease = Some(lease.clone());
-        let mut pull = Pull {
-            link: &link,
-            session: &session,
-            progress,
-            done: 0,
-            total: 0,
-        };
-        let late = |_| PullError::Overall {
-            registry: image.repository.registry().to_owned(),
-            limit: limits.overall,
-        };
-        let pulled = tokio::time::timeout(limits.overall, pull.all(image))
-            .await
-            .map_err(late)
-            .flatten();
-        link.lease = None;
-        let swept = link.sweep().await;
-        match (pulled, swept) {
+        match (pulled, self.sweep_pulls().await) {
             (Err(error), swept) => {
                 if let Err(left) = swept {
                     tracing::warn!(error = %left, "a failed pull left something behind");
@@ -103,42 +140,93 @@ impl Containerd {
             }
         }
     }
+
+    async fn attempt(
+        &self,
+        image: &ImageRef,
+        registries: &Registries,
+        limits: Limits,
+        kept: &mut Kept,
+        progress: impl FnMut(Progress),
+    ) -> Result<Pulled, PullError> {
+        let mut link = self.link().await?;
+        if let Some(whole) = link.whole(image).await? {
+            if link.sound(&whole.layers).await? {
+                return Ok(Pulled {
+                    image: image.clone(),
+                    platform_digest: whole.manifest,
+                    config_digest: whole.config,
+                    bytes: 0,
+                    attempts: 0,
+                });
+            }
+            tracing::warn!(%image, "the image is here and damaged: it is pulled anew");
+        }
+        // A new one each time: no token, and no verdict on a mirror, outlives an attempt.
+        let session = Session::open(registries, &image.repository, limits)?;
+        if kept.lease.is_none() {
+            kept.lease = Some(link.lease(limits.overall + LEASE_SPARE).await?);
+        }
+        link.lease.clone_from(&kept.lease);
+        let mut pull = Pull {
+            containerd: self,
+            link: &link,
+            session: &session,
+            progress,
+            done: 0,
+            total: 0,
+            damaged: &mut kept.damaged,
+        };
+        pull.all(image).await
+    }
+}
+
+/// Up to half as much again.
+fn jittered(pause: Duration) -> Duration {
+    let chance = u32::try_from(nanoseconds() / 1000 % 500).unwrap_or_default();
+    pause + pause * chance / 1000
+}
+
+/// What outlives an attempt.
+#[derive(Default)]
+struct Kept {
+    lease: Option<String>,
+    /// Blobs that were here and were not what their digests say.
+    damaged: BTreeSet<Digest>,
 }
 
 struct Pull<'a, P> {
+    containerd: &'a Containerd,
     link: &'a Link,
     session: &'a Session,
     progress: P,
     done: u64,
     total: u64,
+    damaged: &'a mut BTreeSet<Digest>,
 }
 
-impl<P: FnMut(u64, u64)> Pull<'_, P> {
+impl<P: FnMut(Progress)> Pull<'_, P> {
     async fn all(&mut self, image: &ImageRef) -> Result<Pulled, PullError> {
         let described = self
             .session
             .describe(&Select::Digest(image.digest.clone()), &Platform::here())
             .await?;
-        let documents = [
-            Some(&described.config),
-            Some(&described.manifest),
-            described.index.as_ref(),
-        ];
-        let documents = documents.into_iter().flatten();
-        let sizes = described
-            .layers
-            .iter()
-            .chain(documents.clone().map(|blob| &blob.descriptor));
-        self.total = sizes.map(|blob| blob.size).sum();
-        let mut bytes: u64 = documents.clone().map(|blob| blob.descriptor.size).sum();
+        self.room(&described).await?;
+        self.total = described.blobs().map(|blob| blob.size).sum();
+        let mut bytes: u64 = described.documents().map(|blob| blob.descriptor.size).sum();
         for layer in &described.layers {
             bytes += self.layer(layer).await?;
         }
-        for blob in documents {
-            write::whole(self.link, &blob.descriptor, &blob.bytes).await?;
+        for blob in described.documents() {
+            while !write::whole(self.link, &blob.descriptor, &blob.bytes).await?
+                && !self.sound(&blob.descriptor).await?
+            {}
             self.advance(blob.descriptor.size);
         }
-        self.unpack(&described).await?;
+        if !self.damaged.is_empty() {
+            self.link.drop_snapshots(&described).await;
+        }
+        self.link.unpack(&described).await?;
         self.bind(&described).await?;
         self.name(image, described.root()).await?;
         let (platform_digest, config_digest) =
@@ -148,139 +236,100 @@ impl<P: FnMut(u64, u64)> Pull<'_, P> {
             platform_digest,
             config_digest,
             bytes,
+            attempts: 0,
         })
+    }
+
+    /// Refuses an image that has no room, before any of it comes.
+    async fn room(&self, described: &Described) -> Result<(), PullError> {
+        let mut need = Need::default();
+        for blob in described.blobs() {
+            if !self.link.has(blob).await? {
+                need.blob(blob);
+            }
+        }
+        for (layer, name) in described.layers.iter().zip(chain_ids(&described.diff_ids)) {
+            if !self.link.has_snapshot(&name).await? {
+                need.unpacked(layer);
+            }
+        }
+        let found = self.containerd.host.open_dir(&STATE).and_then(|folder| {
+            let found = nix::sys::statvfs::statvfs(folder.path())?;
+            Ok(Disk::from(found))
+        });
+        match found {
+            Ok(disk) => need
+                .fits(disk)
+                .map_err(|source| PullError::NoRoom { folder: STATE, source }),
+            // It is kept elsewhere: the disk itself will say when it is full.
+            Err(error) => {
+                tracing::debug!(%error, "how full containerd's disk is, is not known");
+                Ok(())
+            }
+        }
     }
 
     fn advance(&mut self, by: u64) {
         self.done += by;
-        (self.progress)(self.done, self.total);
+        (self.progress)(Progress::Bytes {
+            done: self.done,
+            all: self.total,
+        });
     }
 
     /// Brings a layer into the content store; gives the bytes that came.
     async fn layer(&mut self, layer: &Descriptor) -> Result<u64, PullError> {
-        let Some(mut writer) = write::Writer::open(self.link, layer).await? else {
-            self.hold("content", &layer.digest).await?;
-            self.advance(layer.size);
-            return Ok(0);
-        };
-        let start = writer.offset();
-        self.advance(start);
-        let mut blob = self.session.blob(layer, start, "get a layer");
-        while let Some(bytes) = blob.next().await? {
-            writer.write(&bytes).await?;
-            self.advance(bytes.len() as u64);
-        }
-        writer.commit().await?;
-        Ok(layer.size - start)
-    }
-
-    /// What is here already is held as well, or the collector could take it meanwhile.
-    async fn hold(&self, kind: &str, id: &Digest) -> Result<(), ContainerdError> {
-        let resource = Some(Resource {
-            id: id.to_string(),
-            r#type: kind.to_owned(),
-        });
-        let request = AddResourceRequest {
-            id: self.link.lease.clone().unwrap_or_default(),
-            resource,
-        };
-        let answer = LeasesClient::new(self.link.client.channel())
-            .add_resource(self.link.call(request))
-            .await;
-        created(answer).map_err(refused("hold what is here already"))?;
-        Ok(())
-    }
-
-    async fn unpack(&self, described: &Described) -> Result<(), PullError> {
-        let chain = chain_ids(&described.diff_ids);
-        let mut parent = String::new();
-        for ((layer, diff_id), name) in described.layers.iter().zip(&described.diff_ids).zip(&chain) {
-            if self.link.has_snapshot(name).await? {
-                self.hold(&format!("snapshots/{SNAPSHOTTER}"), name).await?;
-            } else {
-                let key = format!("extract-{} {name}", nanoseconds());
-                let done = self.layer_applied(layer, diff_id, &key, &parent, name).await;
-                if done.is_err() {
-                    self.drop_snapshot(&key).await;
+        let before = self.done;
+        let mut came = 0;
+        loop {
+            self.done = before;
+            let Some(mut writer) = write::Writer::open(self.link, layer).await? else {
+                if self.sound(layer).await? {
+                    self.advance(layer.size);
+                    return Ok(came);
                 }
-                done?;
+                continue;
+            };
+            let start = writer.offset();
+            self.advance(start);
+            let mut blob = self.session.blob(layer, start, LAYER);
+            while let Some(bytes) = blob.next().await? {
+                writer.write(&bytes).await?;
+                came += bytes.len() as u64;
+                self.advance(bytes.len() as u64);
             }
-            parent = name.to_string();
+            match writer.commit().await? {
+                write::Committed::Whole => return Ok(came),
+                // What lay there from before a crash may be the damaged part.
+                write::Committed::Mismatch if start > 0 => {
+                    tracing::warn!(layer = %layer.digest, "what an earlier pull left of a layer is damaged");
+                    write::abort(self.link, layer).await?;
+                }
+                write::Committed::Mismatch => {
+                    return Err(PullError::Registry {
+                        registry: self.session.registry().to_owned(),
+                        step: LAYER,
+                        why: Why::Nonsense("its digest is not the one that was named"),
+                    });
+                }
+            }
         }
-        Ok(())
     }
 
-    async fn layer_applied(
-        &self,
-        layer: &Descriptor,
-        diff_id: &Digest,
-        key: &str,
-        parent: &str,
-        name: &Digest,
-    ) -> Result<(), PullError> {
-        let mut snapshots = SnapshotsClient::new(self.link.client.channel());
-        let snapshotter = SNAPSHOTTER.to_owned();
-        let prepare = PrepareSnapshotRequest {
-            snapshotter: snapshotter.clone(),
-            key: key.to_owned(),
-            parent: parent.to_owned(),
-            labels: HashMap::new(),
-        };
-        let mounts = snapshots
-            .prepare(self.link.call(prepare))
-            .await
-            .map_err(refused("prepare a snapshot"))?;
-        let apply = ApplyRequest {
-            diff: Some(descriptor(layer)),
-            mounts: mounts.into_inner().mounts,
-            payloads: HashMap::new(),
-            sync_fs: true,
-        };
-        let applied = self
-            .link
-            .client
-            .diff()
-            .apply(self.link.long(apply))
-            .await
-            .map_err(refused("unpack a layer"))?;
-        let got = applied
-            .into_inner()
-            .applied
-            .map(|applied| applied.digest)
-            .unwrap_or_default();
-        if got != diff_id.as_str() {
-            let what = format!("{} unpacks to {got}, not to {diff_id}", layer.digest);
-            return Err(ContainerdError::wrong("unpack a layer", what).into());
+    /// Holds a blob that is here already, or the collector could take it meanwhile. One that is not what its digest says
+    /// is taken away instead.
+    async fn sound(&mut self, blob: &Descriptor) -> Result<bool, ContainerdError> {
+        if self.link.sound([blob]).await? {
+            self.link.hold("content", &blob.digest).await?;
+            return Ok(true);
         }
-        let commit = CommitSnapshotRequest {
-            snapshotter,
-            name: name.to_string(),
-            key: key.to_owned(),
-            labels: HashMap::new(),
-        };
-        if created(snapshots.commit(self.link.call(commit)).await)
-            .map_err(refused("keep a snapshot"))?
-            .is_none()
-        {
-            self.drop_snapshot(key).await; // somebody was faster
+        tracing::warn!(blob = %blob.digest, "content of the image is here and damaged: it is brought anew");
+        if !self.damaged.insert(blob.digest.clone()) {
+            let what = format!("{} is damaged, and what holds it is not ours", blob.digest);
+            return Err(ContainerdError::wrong("bring damaged content anew", what));
         }
-        Ok(())
-    }
-
-    async fn drop_snapshot(&self, key: &str) {
-        let request = RemoveSnapshotRequest {
-            snapshotter: SNAPSHOTTER.to_owned(),
-            key: key.to_owned(),
-        };
-        let removed = SnapshotsClient::new(self.link.client.channel())
-            .remove(self.link.call(request))
-            .await;
-        if let Err(status) = found(removed) {
-            tracing::warn!(
-                error = status.message(),
-                "a half-unpacked snapshot is left to containerd's collector"
-            );
-        }
+        self.link.purge(&blob.digest).await?;
+        Ok(false)
     }
 
     /// Labels the content, so that the image holds all of it: the collector follows them.

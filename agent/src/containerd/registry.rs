@@ -1,35 +1,34 @@
-//! The wire to a registry: documents and blobs of one repository, from the first place that has them.
+//! The wire to a registry: what one repository has, from the first place that has it.
 //!
 //! ```text
 //! mirror ──fails──▶ mirror ──fails──▶ the registry itself; a place that can't be reached is not asked again
 //! ```
-//!
-//! A download that breaks goes on where it stopped.
 
-use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use futures::StreamExt;
-use futures::stream::BoxStream;
 use image::oci::{Config, Descriptor, Document, Manifest, OciError, Platform, media};
 use image::{Digest, Repository, Select};
 use oci_client::Reference;
-use oci_client::client::{BlobResponse, Certificate, CertificateEncoding, Client, ClientConfig, ClientProtocol};
+use oci_client::client::{Certificate, CertificateEncoding, Client, ClientConfig, ClientProtocol};
 use oci_client::errors::OciDistributionError;
-use prost::bytes::Bytes;
 
+use super::blob::{self, BlobReader};
 use super::error::{PullError, Why, why};
 use super::registries::{Endpoint, Registries, Resolve, Scheme, Verify};
 
 /// How long a place may take to answer the telephone: a dead mirror must not cost more (field case C13).
-const CONNECT: Duration = Duration::from_secs(10);
+pub(super) const CONNECT: Duration = Duration::from_secs(10);
 /// Tries of one thing at one place, when what failed may pass.
-const TRIES: u32 = 3;
+pub(super) const TRIES: u32 = 3;
 /// Pause before the second try; it doubles.
-const PAUSE: Duration = Duration::from_millis(500);
+pub(super) const PAUSE: Duration = Duration::from_millis(500);
 /// Largest document that is taken. Source: distribution-spec, "Pushing Manifests": registries should take 4 MiB.
 const LARGEST_DOCUMENT: u64 = 4 << 20;
+
+/// Who we say we are.
+pub(super) const AGENT: &str = concat!("aks-flex-node/", env!("CARGO_PKG_VERSION"));
+const SET_UP: &str = "set up TLS for a pull";
 
 /// How long a pull may take.
 #[derive(Clone, Copy, Debug)]
@@ -48,15 +47,17 @@ impl Limits {
     };
 }
 
-struct Place {
-    endpoint: Endpoint,
-    client: Client,
+pub(super) struct Place {
+    pub(super) endpoint: Endpoint,
+    pub(super) client: Client,
+    /// For blobs: it follows no redirect that the client of documents would follow.
+    pub(super) blobs: reqwest::Client,
 }
 
 /// One repository, for the length of one pull.
 pub(super) struct Session {
     repository: Repository,
-    places: Vec<Place>,
+    pub(super) places: Vec<Place>,
     /// Places before this one could not be reached.
     first: AtomicUsize,
 }
@@ -106,6 +107,18 @@ impl Described {
     pub(super) fn root(&self) -> &Descriptor {
         &self.index.as_ref().unwrap_or(&self.manifest).descriptor
     }
+
+    /// Its blobs that are in memory, what names others after what is named.
+    pub(super) fn documents(&self) -> impl Iterator<Item = &Blob> {
+        [Some(&self.config), Some(&self.manifest), self.index.as_ref()]
+            .into_iter()
+            .flatten()
+    }
+
+    /// All its blobs.
+    pub(super) fn blobs(&self) -> impl Iterator<Item = &Descriptor> {
+        self.layers.iter().chain(self.documents().map(|blob| &blob.descriptor))
+    }
 }
 
 impl Session {
@@ -128,16 +141,25 @@ impl Session {
                 extra_root_certificates: certificates,
                 read_timeout: Some(limits.idle),
                 connect_timeout: Some(CONNECT.min(limits.idle)),
-                user_agent: concat!("aks-flex-node/", env!("CARGO_PKG_VERSION")),
+                user_agent: AGENT,
                 ..ClientConfig::default()
             };
             // Not `Client::new`: on a fault that goes on with another configuration, without our certificates.
             let client = Client::try_from(config).map_err(|error| PullError::Registry {
                 registry: endpoint.authority.clone(),
-                step: "set up TLS for a pull",
+                step: SET_UP,
                 why: why(error),
             })?;
-            places.push(Place { endpoint, client });
+            let blobs = blob::client(&endpoint, limits).map_err(|error| PullError::Registry {
+                registry: endpoint.authority.clone(),
+                step: SET_UP,
+                why: why(OciDistributionError::RequestError(error)),
+            })?;
+            places.push(Place {
+                endpoint,
+                client,
+                blobs,
+            });
         }
         Ok(Self {
             repository: repository.clone(),
@@ -152,7 +174,7 @@ impl Session {
     }
 
     /// The places from `first` on that may be asked for this.
-    fn places(&self, needs: Resolve) -> impl Iterator<Item = (usize, &Place)> {
+    pub(super) fn places(&self, needs: Resolve) -> impl Iterator<Item = (usize, &Place)> {
         let first = self.first.load(Ordering::Relaxed);
         let last = self.places.len() - 1;
         let may = move |place: &Place| needs == Resolve::DigestsOnly || place.endpoint.resolve == Resolve::Trusted;
@@ -162,7 +184,7 @@ impl Session {
             .filter(move |(at, place)| *at == last || (*at >= first && may(place)))
     }
 
-    fn reference(&self, place: &Place, select: &Select) -> Reference {
+    pub(super) fn reference(&self, place: &Place, select: &Select) -> Reference {
         let (registry, path) = (self.registry().to_owned(), self.repository.path().to_owned());
         let mut reference = match select {
             Select::Tag(tag) => Reference::with_tag(registry, path, tag.to_string()),
@@ -174,7 +196,7 @@ impl Session {
         reference
     }
 
-    fn failed(place: &Place, step: &'static str, why: Why) -> PullError {
+    pub(super) fn failed(place: &Place, step: &'static str, why: Why) -> PullError {
         PullError::Registry {
             registry: place.endpoint.authority.clone(),
             step,
@@ -183,7 +205,7 @@ impl Session {
     }
 
     /// A place failed: if it could not be reached at all, it is not asked again.
-    fn leave(&self, at: usize, error: &PullError) {
+    pub(super) fn leave(&self, at: usize, error: &PullError) {
         let next = (at + 1).min(self.places.len() - 1);
         if let PullError::Registry {
             why: Why::Transport(_) | Why::Silent,
@@ -232,7 +254,7 @@ impl Session {
         Err(last.unwrap_or_else(|| self.nobody(STEP)))
     }
 
-    fn nobody(&self, step: &'static str) -> PullError {
+    pub(super) fn nobody(&self, step: &'static str) -> PullError {
         PullError::Registry {
             registry: self.registry().to_owned(),
             step,
@@ -300,19 +322,12 @@ impl Session {
 
     /// A blob from the byte `offset` on.
     pub(super) fn blob<'a>(&'a self, descriptor: &Descriptor, offset: u64, step: &'static str) -> BlobReader<'a> {
-        BlobReader {
-            session: self,
-            descriptor: descriptor.clone(),
-            offset,
-            step,
-            stream: None,
-            failures: 0,
-        }
+        BlobReader::new(self, descriptor, offset, step)
     }
 }
 
 /// Tries again what may pass.
-async fn again<T, F>(mut what: impl FnMut() -> F) -> Result<T, Why>
+pub(super) async fn again<T, F>(mut what: impl FnMut() -> F) -> Result<T, Why>
 where
     F: Future<Output = Result<T, OciDistributionError>>,
 {
@@ -329,100 +344,4 @@ where
             done => return done,
         }
     }
-}
-
-/// A blob on its way.
-pub(super) struct BlobReader<'a> {
-    session: &'a Session,
-    descriptor: Descriptor,
-    offset: u64,
-    step: &'static str,
-    stream: Option<(usize, BoxStream<'static, io::Result<Bytes>>)>,
-    /// In a row, without a byte between them.
-    failures: u32,
-}
-
-impl BlobReader<'_> {
-    /// The next bytes; `None` when all named bytes came. Breaks are mended here.
-    pub(super) async fn next(&mut self) -> Result<Option<Bytes>, PullError> {
-        loop {
-            if self.offset == self.descriptor.size {
-                return Ok(None);
-            }
-            let Some((at, stream)) = &mut self.stream else {
-                self.stream = Some(self.open().await?);
-                continue;
-            };
-            let why = match stream.next().await {
-                Some(Ok(bytes)) if bytes.is_empty() => continue,
-                Some(Ok(bytes)) => {
-                    let offset = self.offset + bytes.len() as u64;
-                    if offset > self.descriptor.size {
-                        let place = &self.session.places[*at];
-                        return Err(Session::failed(
-                            place,
-                            self.step,
-                            Why::Nonsense("more bytes than were named"),
-                        ));
-                    }
-                    self.offset = offset;
-                    self.failures = 0;
-                    return Ok(Some(bytes));
-                }
-                Some(Err(error)) => why(OciDistributionError::IoError(error)),
-                None => Why::Transport("it ended before all bytes had come".to_owned()),
-            };
-            self.failures += 1;
-            let error = Session::failed(&self.session.places[*at], self.step, why);
-            if self.failures >= TRIES {
-                return Err(error);
-            }
-            tracing::debug!(%error, at = self.offset, "a download broke and goes on");
-            tokio::time::sleep(PAUSE * self.failures).await;
-            self.stream = None;
-        }
-    }
-
-    async fn open(&self) -> Result<(usize, BoxStream<'static, io::Result<Bytes>>), PullError> {
-        let digest = self.descriptor.digest.as_str();
-        let mut last = None;
-        for (at, place) in self.session.places(Resolve::DigestsOnly) {
-            let reference = self
-                .session
-                .reference(place, &Select::Digest(self.descriptor.digest.clone()));
-            let auth = place.endpoint.auth.reveal();
-            place
-                .client
-                .store_auth_if_needed(reference.resolve_registry(), auth)
-                .await;
-            let got = again(|| {
-                place
-                    .client
-                    .pull_blob_stream_partial(&reference, digest, self.offset, None)
-            })
-            .await;
-            match got {
-                Ok(BlobResponse::Partial(stream)) => return Ok((at, stream.stream)),
-                Ok(BlobResponse::Full(stream)) => return Ok((at, skip(stream.stream, self.offset))),
-                Err(why) => {
-                    let error = Session::failed(place, self.step, why);
-                    self.session.leave(at, &error);
-                    last = Some(error);
-                }
-            }
-        }
-        Err(last.unwrap_or_else(|| self.session.nobody(self.step)))
-    }
-}
-
-/// Leaves out the bytes that are here already, of a registry that knows no ranges.
-fn skip(stream: BoxStream<'static, io::Result<Bytes>>, mut rest: u64) -> BoxStream<'static, io::Result<Bytes>> {
-    let cut = move |bytes: io::Result<Bytes>| {
-        bytes.map(|bytes| {
-            let cut = rest.min(bytes.len() as u64);
-            rest -= cut;
-            bytes.slice(usize::try_from(cut).unwrap_or(bytes.len())..)
-        })
-    };
-    stream.map(cut).boxed()
 }

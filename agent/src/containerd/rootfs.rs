@@ -13,9 +13,10 @@ use image::{Digest, Reference, unpack};
 use prost::bytes::Bytes;
 use tokio::sync::mpsc;
 
+use super::blob::BlobReader;
 use super::error::PullError;
 use super::registries::Registries;
-use super::registry::{BlobReader, Described, Limits, Session};
+use super::registry::{Described, Limits, Session};
 
 /// Pieces of a layer that may wait to be unpacked.
 const WAITING: usize = 32;
@@ -43,6 +44,7 @@ pub async fn unpack_image(
     let late = |_| PullError::Overall {
         registry: session.registry().to_owned(),
         limit: limits.overall,
+        last: None,
     };
     let platform = Platform::here();
     let describing = session.describe(&reference.select, &platform);

@@ -4,8 +4,7 @@
 //! cleanup ─▶ snapshot ─▶ container ─▶ task ─▶ wait ─▶ start ─▶ exit or limit ─▶ output's end ─▶ cleanup
 //! ```
 //!
-//! It has no capabilities, no network and a root that can't be written: a candidate that only says its version needs
-//! none of them. There are no cpu or memory limits: runc fails on them where the host lacks their controllers.
+//! It has no network and a root that can't be written, and no capabilities unless it is to see the host. There are no cpu or memory limits: runc fails on them where the host lacks their controllers.
 
 use std::collections::HashMap;
 use std::io;
@@ -24,11 +23,12 @@ use containerd_client::services::v1::{
 use containerd_client::tonic::{Code, transport::Channel};
 use hostexec::HostPath;
 use image::ImageRef;
+use prost_types::Any;
 use tokio::net::unix::pipe;
 
 use super::images::{SNAPSHOTTER, Whole};
 use super::link::{Containerd, ContainerdError, Link, found, refused};
-use super::spec;
+use super::spec::{self, View};
 
 /// The container that checks a candidate.
 pub const CHECK: &str = "aks-flex-node-agent-check";
@@ -77,6 +77,7 @@ impl Containerd {
         &self,
         image: &ImageRef,
         argv: &[&str],
+        view: View,
         cgroup: &str,
         limit: Duration,
     ) -> Result<Output, CheckError> {
@@ -86,7 +87,10 @@ impl Containerd {
         // Between its snapshot and its container nothing else holds the snapshot.
         let lease = link.lease(limit + DYING).await?;
         link.lease = Some(lease.clone());
-        let ran = self.run(&link, image, &whole, argv, cgroup, limit).await;
+        let ran = match spec::check(argv, &whole.env, view, cgroup) {
+            Ok(spec) => self.run(&link, image, &whole, spec, limit).await,
+            Err(error) => Err(error.into()),
+        };
         link.lease = None;
         let ended = LeasesClient::new(link.client.channel())
             .delete(link.call(DeleteRequest { id: lease, sync: false }))
@@ -103,11 +107,9 @@ impl Containerd {
         link: &Link,
         image: &ImageRef,
         whole: &Whole,
-        argv: &[&str],
-        cgroup: &str,
+        spec: Any,
         limit: Duration,
     ) -> Result<Output, CheckError> {
-        let spec = spec::check(argv, &whole.env, cgroup)?;
         let prepare = PrepareSnapshotRequest {
             snapshotter: SNAPSHOTTER.to_owned(),
             key: CHECK.to_owned(),

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use containerd_client::services::v1::{WriteAction, WriteContentRequest, WriteContentResponse};
+use containerd_client::services::v1::{AbortRequest, WriteAction, WriteContentRequest, WriteContentResponse};
 use containerd_client::tonic::{Code, Status, Streaming};
 use futures::stream;
 use image::oci::Descriptor;
 use tokio::sync::mpsc;
 
-use super::link::{ContainerdError, Link, refused};
+use super::link::{ContainerdError, Link, found, refused};
 
 /// Before the names of our half-done blobs. The same blob has the same name in the next process, which goes on with it.
 pub(super) const REF: &str = "aks-flex-node-pull-";
@@ -26,14 +26,51 @@ pub(super) struct Writer {
     waiting: Vec<u8>,
 }
 
-/// Writes a blob that is in memory.
-pub(super) async fn whole(link: &Link, blob: &Descriptor, bytes: &[u8]) -> Result<(), ContainerdError> {
-    let Some(mut writer) = Writer::open(link, blob).await? else {
-        return Ok(());
-    };
-    let start = usize::try_from(writer.offset()).unwrap_or(bytes.len()).min(bytes.len());
-    writer.write(&bytes[start..]).await?;
-    writer.commit().await
+/// What containerd made of a blob.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Committed {
+    /// It is what was named.
+    Whole,
+    /// Its size or digest is another one.
+    Mismatch,
+}
+
+/// Writes a blob that is in memory; false if one of its name is there already.
+pub(super) async fn whole(link: &Link, blob: &Descriptor, bytes: &[u8]) -> Result<bool, ContainerdError> {
+    loop {
+        let Some(mut writer) = Writer::open(link, blob).await? else {
+            return Ok(false);
+        };
+        let start = writer.offset();
+        let rest = usize::try_from(start).unwrap_or(bytes.len()).min(bytes.len());
+        writer.write(&bytes[rest..]).await?;
+        match writer.commit().await? {
+            Committed::Whole => return Ok(true),
+            Committed::Mismatch if start > 0 => abort(link, blob).await?,
+            Committed::Mismatch => return Err(ContainerdError::wrong(STEP, "a document is not taken as what it is")),
+        }
+    }
+}
+
+/// Takes a half-done blob back.
+pub(super) async fn abort(link: &Link, blob: &Descriptor) -> Result<(), ContainerdError> {
+    let mut tries = 0;
+    loop {
+        let request = AbortRequest { r#ref: name(blob) };
+        match found(link.client.content().abort(link.call(request)).await) {
+            Ok(_) => return Ok(()),
+            // Its writer was just let go.
+            Err(_) if tries < LOCKED.0 => {
+                tries += 1;
+                tokio::time::sleep(LOCKED.1).await;
+            }
+            Err(status) => return Err(refused(STEP)(status)),
+        }
+    }
+}
+
+fn name(blob: &Descriptor) -> String {
+    format!("{REF}{}", blob.digest.hex())
 }
 
 impl Writer {
@@ -55,7 +92,7 @@ impl Writer {
 
     async fn begin(link: &Link, blob: &Descriptor) -> Result<Self, Status> {
         let template = WriteContentRequest {
-            r#ref: format!("{REF}{}", blob.digest.hex()),
+            r#ref: name(blob),
             total: i64::try_from(blob.size).unwrap_or(i64::MAX),
             expected: blob.digest.to_string(),
             ..WriteContentRequest::default()
@@ -103,11 +140,12 @@ impl Writer {
     }
 
     /// Commits; containerd holds the blob to its size and digest.
-    pub(super) async fn commit(mut self) -> Result<(), ContainerdError> {
+    pub(super) async fn commit(mut self) -> Result<Committed, ContainerdError> {
         self.flush().await?;
         match self.exchange(WriteAction::Commit, Vec::new()).await {
-            Err(status) if status.code() == Code::AlreadyExists => Ok(()),
-            answer => answer.map(drop).map_err(refused(STEP)),
+            Err(status) if status.code() == Code::AlreadyExists => Ok(Committed::Whole),
+            Err(status) if status.code() == Code::FailedPrecondition => Ok(Committed::Mismatch),
+            answer => answer.map(|_| Committed::Whole).map_err(refused(STEP)),
         }
     }
 

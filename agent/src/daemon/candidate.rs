@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use tracing::{info, warn};
 use units::name;
 
-use crate::containerd::{Containerd, Limits, Origin, Output, Registries};
+use crate::containerd::{self, Containerd, Limits, Origin, Output, Registries, View};
 use crate::model::chain;
 use crate::report;
 use crate::store::{journal, selection};
@@ -35,12 +35,15 @@ pub(super) async fn stage(
     let containerd = Containerd::connect(host);
     let registries = Registries::load(host, hosts_dir(host).as_ref()).map_err(|error| chain(&error))?;
     let mut said = Instant::now();
-    let pulled = containerd.pull(image, &registries, Limits::AGENT, |done, all| {
-        if said.elapsed() >= PROGRESS {
-            said = Instant::now();
-            info!(done, all, "pulling the agent image");
+    let pulled = containerd.pull(image, &registries, Limits::AGENT, |event| match event {
+        containerd::Progress::Bytes { done, all } => {
+            if said.elapsed() >= PROGRESS {
+                said = Instant::now();
+                info!(done, all, "pulling the agent image");
+            }
+            tell(Progress::Pulling { done, all });
         }
-        tell(Progress::Pulling { done, all });
+        containerd::Progress::Again { attempt, why } => tell(Progress::Again { attempt, why }),
     });
     let pulled = pulled
         .await
@@ -50,7 +53,10 @@ pub(super) async fn stage(
     containerd.sync().await.map_err(|error| chain(&error))?;
     tell(Progress::Checking);
     let cgroup = format!("{}/{}/{CHECK_GROUP}", name::SLICE_CGROUP, name::AGENT);
-    match containerd.run_check(image, &CHECK_LINE, &cgroup, CHECK).await {
+    match containerd
+        .run_check(image, &CHECK_LINE, View::Image, &cgroup, CHECK)
+        .await
+    {
         Ok(Output { code: 0, .. }) => Ok(()),
         Ok(Output { code, tail }) => {
             let ended = format!("the agent of the image ended with status {code}");

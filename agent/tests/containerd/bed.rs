@@ -14,6 +14,12 @@ pub(crate) const LIMITS: Limits = Limits {
     idle: Duration::from_secs(5),
 };
 
+/// Enough for all attempts.
+pub(crate) const PATIENT: Limits = Limits {
+    overall: Duration::from_secs(120),
+    idle: Duration::from_secs(5),
+};
+
 /// A child that ends with the test.
 pub(crate) struct Running(Child);
 
@@ -55,11 +61,11 @@ fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-/// Starts a registry over the bed's images; `auth` is a line of its configuration.
-fn serve(dir: &Path, name: &str, auth: &str) -> (Running, u16) {
+/// Starts a registry over the bed's images; `http` goes on with that of its configuration, and `more` are lines of it.
+fn serve(dir: &Path, name: &str, http: &str, more: &str) -> (Running, u16) {
     let port = free_port();
     let config = format!(
-        "version: 0.1\nstorage: {{filesystem: {{rootdirectory: {}/registry}}}}\nhttp: {{addr: 127.0.0.1:{port}}}\n{auth}",
+        "version: 0.1\nstorage: {{filesystem: {{rootdirectory: {}/registry}}}}\nhttp: {{addr: 127.0.0.1:{port}{http}}}\n{more}",
         dir.display()
     );
     let file = dir.join(format!("{name}.yml"));
@@ -84,7 +90,7 @@ impl Bed {
     pub(crate) fn new() -> Self {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let dir = tempfile::tempdir().unwrap();
-        let (registry, port) = serve(dir.path(), "registry", "");
+        let (registry, port) = serve(dir.path(), "registry", "", "");
         std::fs::create_dir_all(dir.path().join("host/etc")).unwrap();
         Self {
             dir,
@@ -114,7 +120,24 @@ impl Bed {
         )
         .unwrap();
         let auth = format!("auth: {{htpasswd: {{realm: test, path: {}}}}}\n", file.display());
-        serve(self.dir.path(), "private", &auth)
+        serve(self.dir.path(), "private", "", &auth)
+    }
+
+    /// The same images behind TLS, with blobs elsewhere.
+    pub(crate) fn redirecting(&self, to: &str) -> (Running, u16) {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let certificate = rcgen::CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
+        let certificate = certificate.self_signed(&key).unwrap();
+        let (certificate_file, key_file) = (self.path("tls.crt"), self.path("tls.key"));
+        std::fs::write(&certificate_file, certificate.pem()).unwrap();
+        std::fs::write(&key_file, key.serialize_pem()).unwrap();
+        let tls = format!(
+            ", tls: {{certificate: {}, key: {}}}",
+            certificate_file.display(),
+            key_file.display()
+        );
+        let more = format!("middleware: {{storage: [{{name: redirect, options: {{baseurl: \"{to}\"}}}}]}}\n");
+        serve(self.dir.path(), "redirecting", &tls, &more)
     }
 
     /// What the registry was asked, a line each.
@@ -210,6 +233,20 @@ impl Drop for Engine {
 impl Engine {
     /// It has mounts of its own, in which `/run` is the host's: so paths mean the same to it as on a real host.
     pub(crate) fn new() -> Self {
+        Self::on("", &[])
+    }
+
+    /// With a disk of this size, which the agent does not see: to it there is room.
+    pub(crate) fn on_disk_of(size: &str) -> Self {
+        Self::on(&format!("mount -t tmpfs -o size={size} none \"$1\" && "), &[])
+    }
+
+    /// With processes of its own, of which it is the first.
+    pub(crate) fn first_process() -> Self {
+        Self::on("", &["--pid", "--fork", "--kill-child", "--mount-proc"])
+    }
+
+    fn on(mount: &str, unshare: &[&str]) -> Self {
         let bed = Bed::new();
         let (run, state) = (bed.path("host/run"), bed.path("host/var/lib/containerd"));
         std::fs::create_dir_all(&run).unwrap();
@@ -221,11 +258,14 @@ impl Engine {
         let file = bed.path("containerd.toml");
         std::fs::write(&file, config).unwrap();
         let start = format!(
-            "mount --bind {} /run && exec containerd --config {}",
+            "{mount}mount --bind {} /run && exec containerd --config {}",
             run.display(),
             file.display()
         );
-        let args = ["--mount", "--propagation", "private", "sh", "-c", &start];
+        let state = state.to_str().unwrap();
+        let mut args = vec!["--mount", "--propagation", "private"];
+        args.extend(unshare);
+        args.extend(["sh", "-c", &start, "sh", state]);
         let containerd = Running::start("unshare", "util-linux", &args, &bed.path("containerd.log"));
         let engine = Self { bed, containerd };
         until("containerd (of the package containerd)", || {
@@ -323,6 +363,35 @@ fn slowly(mut from: std::net::TcpStream, mut to: std::net::TcpStream) {
             break;
         }
         std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+impl Bed {
+    /// A door to the registry that answers this many requests with 503, and then lets all through.
+    pub(crate) fn failing_door(&self, failures: usize) -> SlowDoor {
+        use std::io::{Read, Write};
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let door = SlowDoor {
+            port: listener.local_addr().unwrap().port(),
+        };
+        let registry = self.port;
+        std::thread::spawn(move || {
+            for (count, inside) in listener.incoming().flatten().enumerate() {
+                let mut inside = inside;
+                if count < failures {
+                    let _ = inside.read(&mut [0; 4096]);
+                    let _ = inside.write_all(
+                        b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nconnection: close\r\n\r\n",
+                    );
+                    continue;
+                }
+                let outside = std::net::TcpStream::connect(("127.0.0.1", registry)).unwrap();
+                let (mut from, mut to) = (inside.try_clone().unwrap(), outside.try_clone().unwrap());
+                std::thread::spawn(move || std::io::copy(&mut from, &mut to));
+                std::thread::spawn(move || std::io::copy(&mut { outside }, &mut { inside }));
+            }
+        });
+        door
     }
 }
 

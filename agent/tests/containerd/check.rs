@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use agent::containerd::{CHECK, CheckError, Containerd};
+use agent::containerd::{CHECK, CheckError, Containerd, View};
 use image::ImageRef;
 use image::layout::{Entry, Image, Layer, Layout};
 
@@ -33,7 +33,7 @@ async fn busybox(engine: &Engine) -> (Containerd, ImageRef) {
     let image = repository.at(layout.roots()[0].digest.clone());
     let containerd = engine.containerd();
     containerd
-        .pull(&image, &engine.bed.registries(), LIMITS, |_, _| ())
+        .pull(&image, &engine.bed.registries(), LIMITS, |_| ())
         .await
         .unwrap();
     (containerd, image)
@@ -62,7 +62,7 @@ async fn a_check_gives_code_and_output_and_leaves_nothing() {
         ("(echo x >/new) 2>/dev/null || echo read-only", 0, "read-only"),
     ] {
         let output = containerd
-            .run_check(&image, &shell(script), &engine.cgroup(), LIMIT)
+            .run_check(&image, &shell(script), View::Image, &engine.cgroup(), LIMIT)
             .await
             .unwrap();
         assert_eq!((output.code, output.tail.as_str()), (code, tail), "{script}");
@@ -71,7 +71,7 @@ async fn a_check_gives_code_and_output_and_leaves_nothing() {
     // More than a pipe holds, of which the end is kept.
     let much = shell("i=0; while [ $i -lt 30000 ]; do echo line $i; i=$((i+1)); done");
     let output = containerd
-        .run_check(&image, &much, &engine.cgroup(), LIMIT)
+        .run_check(&image, &much, View::Image, &engine.cgroup(), LIMIT)
         .await
         .unwrap();
     assert!(
@@ -83,13 +83,39 @@ async fn a_check_gives_code_and_output_and_leaves_nothing() {
 }
 
 #[tokio::test]
+async fn a_check_of_the_host_sees_it_and_can_write_nothing_of_it() {
+    let engine = Engine::first_process();
+    let (containerd, image) = busybox(&engine).await;
+    let run = async |script: &'static str| {
+        let argv = ["/usr/bin/busybox", "sh", "-c", script];
+        let output = containerd
+            .run_check(&image, &argv, View::Host, &engine.cgroup(), LIMIT)
+            .await;
+        output.unwrap().tail
+    };
+    assert_eq!(run("read name < /host/proc/1/comm; echo $name").await, "containerd");
+    let chroot = "/usr/bin/busybox chroot /host /bin/sh -c 'read name < /proc/1/comm; echo in $name'";
+    assert_eq!(run(chroot).await, "in containerd");
+    let mounts = run("/usr/bin/busybox nsenter --mount=/host/proc/1/ns/mnt /bin/sh -c 'echo entered'").await;
+    assert_eq!(mounts, "entered");
+    // Also where another file system begins.
+    for folder in ["/host", "/host/tmp", "/host/run", "/host/dev/shm"] {
+        let script: &'static str = Box::leak(
+            format!("(echo x > {folder}/aks-flex-node-test-new) 2>/dev/null && echo wrote || echo no").into_boxed_str(),
+        );
+        assert_eq!(run(script).await, "no", "{folder}");
+    }
+    clean(&engine);
+}
+
+#[tokio::test]
 async fn na_r03_a_check_that_hangs_or_cannot_start_is_an_error_and_leaves_nothing() {
     let engine = Engine::new();
     let (containerd, image) = busybox(&engine).await;
     let begin = std::time::Instant::now();
     let hang = ["/usr/bin/busybox", "sh", "-c", "trap '' TERM; echo stuck; sleep 100"];
     let error = containerd
-        .run_check(&image, &hang, &engine.cgroup(), Duration::from_secs(1))
+        .run_check(&image, &hang, View::Image, &engine.cgroup(), Duration::from_secs(1))
         .await
         .unwrap_err();
     assert!(
@@ -100,7 +126,7 @@ async fn na_r03_a_check_that_hangs_or_cannot_start_is_an_error_and_leaves_nothin
     clean(&engine);
 
     let error = containerd
-        .run_check(&image, &["/none"], &engine.cgroup(), LIMIT)
+        .run_check(&image, &["/none"], View::Image, &engine.cgroup(), LIMIT)
         .await
         .unwrap_err();
     assert!(error.to_string().contains("/none"), "{error}");
@@ -108,7 +134,7 @@ async fn na_r03_a_check_that_hangs_or_cannot_start_is_an_error_and_leaves_nothin
 
     let other = image.repository.at(image::Digest::of(b"none"));
     let error = containerd
-        .run_check(&other, &["/none"], &engine.cgroup(), LIMIT)
+        .run_check(&other, &["/none"], View::Image, &engine.cgroup(), LIMIT)
         .await
         .unwrap_err();
     assert!(matches!(error, CheckError::NoImage));
@@ -136,7 +162,7 @@ async fn what_a_dead_agent_left_is_taken_away_before_a_check_and_twice_is_fine()
     let argv = ["/usr/bin/busybox", "true"];
     assert_eq!(
         containerd
-            .run_check(&image, &argv, &engine.cgroup(), LIMIT)
+            .run_check(&image, &argv, View::Image, &engine.cgroup(), LIMIT)
             .await
             .unwrap()
             .code,

@@ -43,6 +43,10 @@ pub enum Command {
         #[arg(long)]
         message: Option<String>,
     },
+    /// Prints, in one line of JSON, what this agent finds on the host: the agent that runs asks the image of an upgrade so.
+    /// It changes nothing.
+    #[command(hide = true)]
+    SelfCheck(Config),
     /// Runs a phase of a machine's life.
     #[command(hide = true)]
     NspawnLifecycle {
@@ -59,7 +63,7 @@ impl Command {
     #[must_use]
     pub fn sink(&self) -> Sink {
         match self {
-            Self::Ignition(_) | Self::Version => Sink::Stderr,
+            Self::Ignition(_) | Self::Version | Self::SelfCheck(_) => Sink::Stderr,
             Self::Bootstrap(_)
             | Self::Start(_)
             | Self::Daemon(_)
@@ -108,7 +112,7 @@ impl Command {
                 here.machined().await?
             }
             Self::Reset | Self::RecoverAgentUpgrade { .. } => here.machined_or_warn().await,
-            Self::Ignition(_) | Self::Version => {}
+            Self::Ignition(_) | Self::Version | Self::SelfCheck(_) => {}
         }
         match self {
             Self::Bootstrap(inputs) => verb::bootstrap(here, inputs.given()).await,
@@ -123,6 +127,7 @@ impl Command {
                 print!("{}", verb::version());
                 Ok(Exit::Done)
             }
+            Self::SelfCheck(config) => verb::self_check(here, &config.path).await,
             Self::RecoverAgentUpgrade { message } => verb::recover(here, message.as_deref()).await,
             Self::NspawnLifecycle { phase, machine } => match phase {
                 Phase::PreStart => nspawn_lifecycle::pre_start(here, machine).await,

@@ -11,6 +11,7 @@
 //! an exit because the cluster is away, refuses us, or lacks the kind.
 
 mod candidate;
+pub mod check;
 mod driver;
 mod identity;
 mod judge;

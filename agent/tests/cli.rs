@@ -48,14 +48,23 @@ fn config() -> Value {
 }
 
 #[test]
-fn version_is_four_lines() {
+fn version_is_five_lines() {
     let output = run(&["version"]);
     let text = String::from_utf8(output.stdout).unwrap();
     let names = text
         .lines()
         .map(|line| line.split(':').next().unwrap())
         .collect::<Vec<_>>();
-    assert_eq!(names, ["AKS Flex Node Agent", "Version", "Git Commit", "Build Time"]);
+    assert_eq!(
+        names,
+        [
+            "AKS Flex Node Agent",
+            "Version",
+            "Git Commit",
+            "Build Time",
+            "Upgrade Self-Check"
+        ]
+    );
     assert!(output.status.success() && output.stderr.is_empty());
 }
 

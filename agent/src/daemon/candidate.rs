@@ -8,6 +8,7 @@ use tokio::time::Instant;
 use tracing::{info, warn};
 use units::name;
 
+use super::check;
 use crate::containerd::{self, Containerd, Limits, Origin, Output, Registries, View};
 use crate::model::chain;
 use crate::report;
@@ -16,25 +17,29 @@ use crate::upgrade::{Progress, Worked};
 
 /// Where the check runs: within the unit of the agent that asks for it, beside that agent's own container.
 const CHECK_GROUP: &str = "check";
-const CHECK_LINE: [&str; 2] = ["/usr/bin/aks-flex-node", "version"];
-/// How long a candidate's check may take. Source: node-agent specification, Q06.
-const CHECK: Duration = Duration::from_secs(60);
+const PROGRAM: &str = "/usr/bin/aks-flex-node";
+/// How long a candidate's `version` may take. Source: node-agent specification, Q06.
+const VERSION: Duration = Duration::from_secs(60);
+/// How long its look at the host may take, of whose parts each ends after 8 s.
+const SELF_CHECK: Duration = Duration::from_secs(30);
 /// How often the log says how far a pull is.
 const PROGRESS: Duration = Duration::from_secs(5);
 
-/// Brings the image onto this host, whole and on its disk, and sees its agent run.
+/// Brings the image onto this host, whole and on its disk, sees its agent run, and has it look at the host: what worked
+/// `before` must work for it.
 ///
 /// # Errors
 /// What failed, in a sentence for the operation's status. Nothing is selected.
 pub(super) async fn stage(
     host: &Host,
     image: &ImageRef,
-    _before: Worked,
+    before: Worked,
     mut tell: impl FnMut(Progress),
 ) -> Result<(), String> {
     let containerd = Containerd::connect(host);
     let registries = Registries::load(host, hosts_dir(host).as_ref()).map_err(|error| chain(&error))?;
     let mut said = Instant::now();
+    let mut attempts = 1;
     let pulled = containerd.pull(image, &registries, Limits::AGENT, |event| match event {
         containerd::Progress::Bytes { done, all } => {
             if said.elapsed() >= PROGRESS {
@@ -43,26 +48,62 @@ pub(super) async fn stage(
             }
             tell(Progress::Pulling { done, all });
         }
-        containerd::Progress::Again { attempt, why } => tell(Progress::Again { attempt, why }),
+        containerd::Progress::Again { attempt, why } => {
+            attempts = attempt;
+            tell(Progress::Again { attempt, why });
+        }
     });
-    let pulled = pulled
-        .await
-        .map_err(|error| format!("the agent image could not be pulled: {}", chain(&error)))?;
-    info!(image = %pulled.image, platform = %pulled.platform_digest, bytes = pulled.bytes, "the agent image is here");
+    let pulled = pulled.await.map_err(|error| {
+        let tried = if attempts > 1 {
+            format!(" in {attempts} attempts")
+        } else {
+            String::new()
+        };
+        format!("the agent image could not be pulled{tried}: {}", chain(&error))
+    })?;
+    info!(
+        image = %pulled.image,
+        platform = %pulled.platform_digest,
+        bytes = pulled.bytes,
+        attempts = pulled.attempts,
+        "the agent image is here"
+    );
+    tell(Progress::Checking);
     // What the check runs is what the next boot would run.
     containerd.sync().await.map_err(|error| chain(&error))?;
-    tell(Progress::Checking);
+    let version = run(&containerd, image, &["version"], View::Image, VERSION).await?;
+    if !version.lines().any(|line| line.trim() == check::LINE) {
+        info!("the agent of the image knows no self-check: that it runs must do");
+        return Ok(());
+    }
+    let line = ["self-check", "--config", name::CONFIG];
+    let found = run(&containerd, image, &line, View::Host, SELF_CHECK).await?;
+    let report = check::parse(&found).ok_or("the agent of the image does not say what it finds on this host")?;
+    info!(?report, "what the agent of the image finds on this host");
+    check::fit(&report, before)
+}
+
+/// Runs the image's agent to its end; gives what it wrote.
+async fn run(
+    containerd: &Containerd,
+    image: &ImageRef,
+    line: &[&str],
+    view: View,
+    limit: Duration,
+) -> Result<String, String> {
     let cgroup = format!("{}/{}/{CHECK_GROUP}", name::SLICE_CGROUP, name::AGENT);
-    match containerd
-        .run_check(image, &CHECK_LINE, View::Image, &cgroup, CHECK)
-        .await
-    {
-        Ok(Output { code: 0, .. }) => Ok(()),
+    let argv = [&[PROGRAM], line].concat();
+    let verb = line.first().copied().unwrap_or_default();
+    match containerd.run_check(image, &argv, view, &cgroup, limit).await {
+        Ok(Output { code: 0, tail }) => Ok(tail),
         Ok(Output { code, tail }) => {
-            let ended = format!("the agent of the image ended with status {code}");
+            let ended = format!("the agent of the image, run with `{verb}`, ended with status {code}");
             Err(report::clean(&format!("{ended}: {}", tail.trim())))
         }
-        Err(error) => Err(format!("the agent of the image could not be run: {}", chain(&error))),
+        Err(error) => Err(format!(
+            "the agent of the image could not be run with `{verb}`: {}",
+            chain(&error)
+        )),
     }
 }
 

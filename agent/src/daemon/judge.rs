@@ -98,17 +98,19 @@ async fn until(limit: Duration, ask: impl AsyncFn() -> Result<(), String>) -> Re
 }
 
 /// A tool that asks nobody.
-async fn host_exec(host: &Host) -> Result<(), String> {
+pub(super) async fn host_exec(host: &Host) -> Result<(), String> {
     let line = Call::new(Tool::Systemctl, &["--version"]).limit(TOOL);
     host.call(line).await.map(drop).map_err(|error| error.to_string())
 }
 
-async fn systemd(host: &Host) -> Result<(), String> {
+/// A tool that asks systemd.
+pub(super) async fn systemd(host: &Host) -> Result<(), String> {
     let line = Call::new(Tool::Systemctl, &["show", "--property=Version", "--value"]).limit(TOOL);
     host.call(line).await.map(drop).map_err(|error| error.to_string())
 }
 
-async fn machine(host: &Host, machine: Option<MachineName>) -> Result<(), String> {
+/// A tool that asks for the machine.
+pub(super) async fn machine(host: &Host, machine: Option<MachineName>) -> Result<(), String> {
     let Some(machine) = machine else {
         return Err("there is no active machine".into());
     };

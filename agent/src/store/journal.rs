@@ -20,7 +20,9 @@ pub const UNREADABLE: HostPath = HostPath::fixed("/etc/aks-flex-node/agent-upgra
 pub const LOCK: HostPath = HostPath::fixed("/run/aks-flex-node-agent-upgrade.lock");
 
 /// The form this agent writes. It reads none above it.
-const VERSION: u64 = 1;
+pub const VERSION: u64 = 1;
+/// The forms it reads.
+pub const READS: [u64; 1] = [VERSION];
 
 /// Why the journal can't be read.
 #[derive(Debug, thiserror::Error)]

@@ -5,6 +5,7 @@ mod daemon;
 mod ignition;
 pub mod nspawn_lifecycle;
 mod recover;
+mod self_check;
 mod start;
 mod version;
 
@@ -27,6 +28,7 @@ pub use bootstrap::bootstrap;
 pub use daemon::daemon;
 pub use ignition::ignition;
 pub use recover::recover;
+pub use self_check::self_check;
 pub use start::start;
 pub use version::version;
 

@@ -1,0 +1,4 @@
+//! `cargo fuzz run journal`: the target of the same name in `src/lib.rs`.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| fuzz::journal(data));

@@ -30,6 +30,7 @@ use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use tracing::{info, warn};
 use units::AgentUnit;
 
+use crate::apply;
 use crate::cluster::{self, Client, Endpoint, Seen, jitter};
 use crate::config::{MachineOperations, Settings};
 use crate::model::chain;
@@ -82,6 +83,9 @@ async fn work(host: &Host, settings: &Settings, unit: AgentUnit) {
             None
         }
     };
+    if let Err(error) = apply::sweep(host, machine) {
+        warn!(%error, "what a killed agent left beside its files stays");
+    }
     // Cut short, the next start goes on: a systemd that is slow to read its units is no reason to be without an agent.
     if timeout(CONVERGE, local.converge(local::standing(host))).await.is_err() {
         warn!(limit = ?CONVERGE, "units and the machine's program are not brought up to this agent in time");

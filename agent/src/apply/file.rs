@@ -21,6 +21,13 @@ const AGENT: HostPath = HostPath::fixed("/usr/local/bin/aks-flex-node");
 /// The longest an agent's program may be.
 const AGENT_BYTES: u64 = 256 << 20;
 
+/// Where a daemon replaces files of the host.
+const SWEPT: [HostPath; 3] = [
+    HostPath::fixed("/etc/aks-flex-node"),
+    HostPath::fixed("/etc/aks-flex-node/daemon-credentials"),
+    HostPath::fixed(units::name::UNIT_DIR),
+];
+
 /// A file system whose links lead nowhere outside it.
 pub(super) struct Inside {
     // Never moved out: its path leads through the descriptor beside it.
@@ -51,6 +58,22 @@ pub(super) fn inside(host: &Host, machine: MachineName) -> io::Result<Inside> {
         files: Host::rooted(dir.path()),
         _dir: dir,
     })
+}
+
+/// Removes what an agent left that was killed while it replaced a file, from the folders in which a daemon does so.
+///
+/// # Errors
+/// One of them could not be swept; those before it are.
+pub fn sweep(host: &Host, machine: Option<MachineName>) -> io::Result<()> {
+    for folder in SWEPT {
+        host.sweep(&folder)?;
+    }
+    let Some(machine) = machine else { return Ok(()) };
+    match inside(host, machine) {
+        Ok(machine) => AGENT.parent().map_or(Ok(()), |folder| machine.sweep(&folder)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+    }
 }
 
 /// Makes each entry as it is written; an entry that is so already is left alone.

@@ -21,6 +21,7 @@ use futures::{FutureExt as _, future};
 use hostexec::{Host, Written};
 
 pub use error::{Error, Failed};
+pub use file::sweep;
 
 use crate::{
     fetch::{self, Fetcher, Limits},

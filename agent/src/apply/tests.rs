@@ -542,3 +542,27 @@ async fn a_folder_of_registries_that_is_no_path_is_final_and_named_by_its_key() 
         "{text}"
     );
 }
+
+/// fc_p5: a kill or a power cut while a file is replaced leaves its new half beside it.
+#[test]
+fn what_a_killed_agent_left_beside_its_files_goes_from_host_and_machine() {
+    let bed = Bed::new(&[]);
+    let host = &bed.context.host;
+    let machine: MachineName = "kube1".parse().unwrap();
+    let left = [
+        "/etc/aks-flex-node/.aks-flex-node-tmp-a",
+        "/etc/aks-flex-node/daemon-credentials/.aks-flex-node-tmp-b",
+        "/etc/systemd/system/.aks-flex-node-tmp-c",
+        "/var/lib/machines/kube1/usr/local/bin/.aks-flex-node-tmp-d",
+    ]
+    .map(HostPath::fixed);
+    sweep(host, Some(machine)).unwrap();
+    for path in &left {
+        host.write(path, b"half", 0o600).unwrap();
+    }
+    let whole = HostPath::fixed("/etc/aks-flex-node/agent-image.env");
+    host.write(&whole, b"whole", 0o600).unwrap();
+    sweep(host, Some(machine)).unwrap();
+    assert!(left.iter().all(|path| !host.exists(path).unwrap()));
+    assert_eq!(host.read(&whole).unwrap(), b"whole");
+}

@@ -13,6 +13,7 @@ mod bench;
 mod ca;
 mod cache;
 mod cargo;
+mod chance;
 mod check;
 mod cli;
 mod cloud;

@@ -30,6 +30,7 @@ pub(crate) struct Product {
     profile: Profile,
     dir: PathBuf,
     pushed: Arc<Mutex<BTreeMap<Variant, ImageRef>>>,
+    heavies: Arc<Mutex<BTreeMap<u64, ImageRef>>>,
 }
 
 impl Product {
@@ -61,6 +62,7 @@ impl Product {
             profile,
             dir: dir.to_owned(),
             pushed: Arc::default(),
+            heavies: Arc::default(),
         })
     }
 
@@ -79,6 +81,24 @@ impl Product {
         agent_image::build(self.profile, variant).await?.write_folder(&layout)?;
         let image = cloud.registry.push(&layout, REPOSITORY, &variant.to_string()).await?;
         pushed.insert(variant, image.clone());
+        Ok(image)
+    }
+
+    /// An image that works as the one that hosts start with does, and has to be pulled in full (`agent_image::heavy`), in the registry.
+    ///
+    /// # Errors
+    /// It can't be built or pushed.
+    pub(crate) async fn heavy(&self, cloud: &Cloud, number: u64) -> Result<ImageRef> {
+        let mut pushed = self.heavies.lock().await;
+        if let Some(image) = pushed.get(&number) {
+            return Ok(image.clone());
+        }
+        let folder = tempfile::tempdir_in(&self.dir)?;
+        let layout = folder.path().join("layout");
+        agent_image::heavy(self.profile, number).await?.write_folder(&layout)?;
+        let tag = format!("heavy-{number}");
+        let image = cloud.registry.push(&layout, REPOSITORY, &tag).await?;
+        pushed.insert(number, image.clone());
         Ok(image)
     }
 

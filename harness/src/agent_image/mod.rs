@@ -19,10 +19,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
-use image::layout::{Entry, Layout};
+use image::layout::{Entry, Layer, Layout};
 use image::{Digest, ImageRef, Repository};
 use tokio::sync::Mutex;
 
+use crate::chance::Chance;
 use crate::command::Command;
 use crate::progress::{note, step};
 use programs::{Programs, Workspace};
@@ -146,6 +147,31 @@ pub(crate) async fn build(profile: Profile, variant: Variant) -> Result<Arc<Buil
     let built = Arc::new(step(&name, pack(programs, variant)).await?);
     images.insert((profile, variant), built.clone());
     Ok(built)
+}
+
+/// What `heavy` has beyond the agent's image, in bytes.
+pub(crate) const BALLAST: usize = 20 << 20;
+
+/// The agent's image with a layer more, which has to be pulled in full: bytes that don't pack, other ones for each number.
+///
+/// # Errors
+/// As `build`.
+pub(crate) async fn heavy(profile: Profile, number: u64) -> Result<Built> {
+    let programs = own_programs(profile).await?;
+    let pack = move || {
+        let entries = content::entries(&programs, &content::bundle()?, Variant::Good);
+        let mut image = content::image(entries.clone(), Variant::Good);
+        let ballast = Entry::bytes("/usr/share/ballast", 0o644, Chance::of(number).bytes(BALLAST));
+        image.layers.push(Layer::Entries(vec![ballast]));
+        let layout = Layout::of(&image, None)?;
+        let digest = layout.roots()[0].digest.clone();
+        Ok(Built {
+            digest,
+            layout,
+            entries,
+        })
+    };
+    tokio::task::spawn_blocking(pack).await?
 }
 
 /// A small program of the bed's own (`src/bin/NAME.rs`), static: it runs in hosts and in containers.

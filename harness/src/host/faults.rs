@@ -84,6 +84,32 @@ impl Host {
             .await
     }
 
+    /// Lets the host receive no more than so many Mbit a second, whoever sends.
+    ///
+    /// # Errors
+    /// The host is off.
+    pub(crate) async fn slow(&self, megabits: u32) -> Result<()> {
+        let rate = format!("{megabits}mbit");
+        self.net
+            .command("tc")
+            .args(["qdisc", "replace", "dev", &self.port(), "root", "tbf", "rate", &rate])
+            .args(["burst", "64kb", "latency", "400ms"])
+            .run()
+            .await
+    }
+
+    /// Takes `slow` away.
+    ///
+    /// # Errors
+    /// It is not slow, or the host is off.
+    pub(crate) async fn unslow(&self) -> Result<()> {
+        self.net
+            .command("tc")
+            .args(["qdisc", "delete", "dev", &self.port(), "root"])
+            .run()
+            .await
+    }
+
     async fn bridge_state(&self, state: &str) -> Result<()> {
         self.net
             .command("bridge")

@@ -8,6 +8,7 @@ mod cgroup;
 mod faults;
 mod ignition;
 mod inside;
+mod outside;
 pub(crate) mod supervisor;
 
 use std::fs;
@@ -18,6 +19,7 @@ use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 
 pub(crate) use faults::{Cut, Refusal};
+pub(crate) use outside::Outside;
 
 use crate::base::Base;
 use crate::cache;

@@ -4,6 +4,7 @@ mod again;
 mod asked;
 mod broken;
 mod canary;
+mod crash;
 mod images;
 mod queue;
 mod recovery;
@@ -23,7 +24,7 @@ use crate::wait;
 use asked::ask_for;
 use state::{Readiness, State};
 
-pub(super) const CHECKS: [Check; 17] = [
+pub(super) const CHECKS: [Check; 19] = [
     check!("upgrade.back", Cloud, 600, na_t13_na_t14_na_r27_fc_u7_back),
     check!("upgrade.broken-mute", Cloud, 600, broken::na_t09_mute),
     check!("upgrade.success", Cloud, 600, na_t08_na_t25_na_r14_success),
@@ -55,6 +56,13 @@ pub(super) const CHECKS: [Check; 17] = [
         queue::fc_u13_fc_u16_fc_u26_fc_r17_fc_o6_queue
     ),
     check!("upgrade.units", Cloud, 900, units::na_r06_na_r10_na_r11_na_r12_units),
+    check!(
+        "upgrade.crash-matrix",
+        Cloud,
+        900,
+        crash::fc_u14_fc_u16_fc_u22_fc_r17_fc_c3_matrix
+    ),
+    check!("upgrade.random-cuts", Cloud, 900, crash::fc_p1_fc_u14_random_cuts),
     check!("upgrade.recovery-quiet", Cloud, 600, refused::na_r26_recovery_quiet),
 ];
 

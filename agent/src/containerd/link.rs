@@ -8,7 +8,7 @@ use containerd_client::tonic::{Code, Request, Status};
 use hostexec::{Dir, Host, HostPath};
 
 /// Ours alone; the machine's containerd is another one, and `k8s.io` is never touched.
-const NAMESPACE: &str = "aks-flex-node";
+pub(super) const NAMESPACE: &str = "aks-flex-node";
 /// Where the socket lies on the host.
 const FOLDER: HostPath = HostPath::fixed("/run/containerd");
 const SOCKET: &str = "containerd.sock";

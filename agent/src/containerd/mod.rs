@@ -15,6 +15,7 @@ mod registry;
 mod room;
 mod rootfs;
 mod run;
+mod shim;
 mod spec;
 mod unpack;
 mod write;

@@ -25,9 +25,11 @@ use hostexec::HostPath;
 use image::ImageRef;
 use prost_types::Any;
 use tokio::net::unix::pipe;
+use tokio::time::timeout;
 
 use super::images::{SNAPSHOTTER, Whole};
 use super::link::{Containerd, ContainerdError, Link, found, refused};
+use super::shim;
 use super::spec::{self, View};
 
 /// The container that checks a candidate.
@@ -173,7 +175,7 @@ impl Containerd {
         };
         let code = tokio::select! {
             // Both may be dropped: the kill and the rest of the output follow.
-            ended = tokio::time::timeout(limit, running) => ended.ok(),
+            ended = timeout(limit, running) => ended.ok(),
             never = tail.follow() => match never {},
         };
         let Some(code) = code else {
@@ -246,11 +248,21 @@ impl Containerd {
     }
 }
 
-/// Kills a task, if there is one, and deletes it when it has died.
+/// Kills a task, if there is one, and deletes it when it has died. A shim that hangs is killed too.
 async fn end_task(tasks: &mut TasksClient<Channel>, link: &Link, id: &str) -> Result<(), ContainerdError> {
-    const STEP: &str = "end a task";
+    if let Ok(ended) = timeout(DYING, kill_and_delete(tasks, link, id)).await {
+        return ended;
+    }
+    tracing::warn!(id, "a task can't be ended: killing its shim");
+    shim::kill(id);
+    // Without its shim containerd ends the task itself.
+    let still = |_| ContainerdError::wrong("end a task", "its shim was killed, and it is still there");
+    timeout(DYING, kill_and_delete(tasks, link, id)).await.map_err(still)?
+}
+
+/// Tries until there is no such task, or no containerd.
+async fn kill_and_delete(tasks: &mut TasksClient<Channel>, link: &Link, id: &str) -> Result<(), ContainerdError> {
     let pause = Duration::from_millis(50);
-    let deadline = tokio::time::Instant::now() + DYING;
     loop {
         let kill = KillRequest {
             container_id: id.to_owned(),
@@ -263,17 +275,15 @@ async fn end_task(tasks: &mut TasksClient<Channel>, link: &Link, id: &str) -> Re
             Err(status) if status.code() == Code::NotFound => {} // no task, or one that has ended
             Err(status) => tracing::debug!(error = status.message(), id, "a task can't be killed"),
         }
-        match tasks
-            .delete(link.call(DeleteTaskRequest {
-                container_id: id.to_owned(),
-            }))
-            .await
-        {
+        let delete = DeleteTaskRequest {
+            container_id: id.to_owned(),
+        };
+        match tasks.delete(link.call(delete)).await {
             Ok(_) => return Ok(()),
             Err(status) if status.code() == Code::NotFound => return Ok(()),
+            Err(status) if status.code() == Code::Unavailable => return Err(refused("end a task")(status)),
             // It still dies; containerd has no code of its own for that.
-            Err(_) if tokio::time::Instant::now() < deadline => {}
-            Err(status) => return Err(refused(STEP)(status)),
+            Err(status) => tracing::debug!(error = status.message(), id, "a task can't be deleted yet"),
         }
         tokio::time::sleep(pause).await;
     }

@@ -135,6 +135,11 @@ pub(super) async fn remove_unused(host: &Host) {
 
 async fn try_remove_unused(host: &Host) -> Result<(), String> {
     let containerd = Containerd::connect(host);
+    // What a daemon that died, or whose containerd did, left of its check.
+    containerd
+        .cleanup(containerd::CHECK)
+        .await
+        .map_err(|error| chain(&error))?;
     containerd.sweep_pulls().await.map_err(|error| chain(&error))?;
     let images = containerd.images().await.map_err(|error| chain(&error))?;
     // An upgrade must not begin between the look and the removal.

@@ -54,12 +54,24 @@ impl Host {
 }
 
 impl Agent<'_> {
-    /// Every process of the host that is a daemon of the agent.
+    /// Every process of the host that is a daemon of the agent. The child that a daemon makes to run a tool looks like it for a moment,
+    /// and is none.
     ///
     /// # Errors
     /// The host can't be looked at.
     pub(crate) async fn daemons(self) -> Result<Vec<u32>> {
-        self.processes(DAEMON).await
+        let mut daemons = self.processes(DAEMON).await?;
+        if daemons.len() > 1 {
+            for pid in daemons.clone() {
+                let parent = format!("sed -n 's/^PPid:\\t//p' /proc/{pid}/status 2> /dev/null || true");
+                match self.host.sh(&parent).await?.trim().parse() {
+                    Ok(parent) if !daemons.contains(&parent) => {}
+                    // It has ended, or is a daemon's child.
+                    Ok(_) | Err(_) => daemons.retain(|other| *other != pid),
+                }
+            }
+        }
+        Ok(daemons)
     }
 
     /// Every process of the host whose whole line matches.

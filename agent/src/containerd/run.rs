@@ -20,7 +20,7 @@ use containerd_client::services::v1::{
     Container, CreateContainerRequest, CreateTaskRequest, DeleteContainerRequest, DeleteRequest, DeleteTaskRequest,
     KillRequest, StartRequest, WaitRequest,
 };
-use containerd_client::tonic::{Code, transport::Channel};
+use containerd_client::tonic::{Code, Status, transport::Channel};
 use hostexec::HostPath;
 use image::ImageRef;
 use prost_types::Any;
@@ -154,10 +154,7 @@ impl Containerd {
             ..CreateTaskRequest::default()
         };
         let mut tasks = TasksClient::new(link.client.channel());
-        tasks
-            .create(link.call(create))
-            .await
-            .map_err(refused("create the check's task"))?;
+        create_task(&mut tasks, link, create).await?;
         let mut waiter = tasks.clone();
         let wait = waiter.wait(link.long(WaitRequest {
             container_id: CHECK.to_owned(),
@@ -246,6 +243,32 @@ impl Containerd {
         }
         Ok(())
     }
+}
+
+/// Creates the check's task. What a daemon that was killed was just creating is in the way for a moment, though containerd
+/// names no such task any more: its folder goes with its shim.
+async fn create_task(
+    tasks: &mut TasksClient<Channel>,
+    link: &Link,
+    create: CreateTaskRequest,
+) -> Result<(), ContainerdError> {
+    let deadline = tokio::time::Instant::now() + DYING;
+    loop {
+        match tasks.create(link.call(create.clone())).await {
+            Ok(_) => return Ok(()),
+            Err(status) if is_in_the_way(&status) && tokio::time::Instant::now() < deadline => {
+                tracing::debug!(error = status.message(), "an earlier check is still in the way");
+            }
+            Err(status) => return Err(refused("create the check's task")(status)),
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        end_task(tasks, link, &create.container_id).await?;
+    }
+}
+
+/// containerd has no code of its own for the folder. Source: containerd 1.7, runtime/v2/bundle.go, NewBundle.
+fn is_in_the_way(status: &Status) -> bool {
+    status.code() == Code::AlreadyExists || status.message().contains("file exists")
 }
 
 /// Kills a task, if there is one, and deletes it when it has died. A shim that hangs is killed too.

@@ -108,6 +108,26 @@ async fn a_check_of_the_host_sees_it_and_can_write_nothing_of_it() {
     clean(&engine);
 }
 
+/// fc_c1: as a daemon leaves it that was killed while its check's task was being created.
+#[tokio::test]
+async fn a_check_waits_for_an_earlier_one_that_is_on_its_way_out() {
+    let engine = Engine::new();
+    let (containerd, image) = busybox(&engine).await;
+    let tasks = "host/run/containerd/io.containerd.runtime.v2.task/aks-flex-node";
+    let folder = engine.bed.path(tasks).join(CHECK);
+    std::fs::create_dir_all(&folder).unwrap();
+    let argv = ["/usr/bin/busybox", "echo", "here"];
+    let cgroup = engine.cgroup();
+    let check = containerd.run_check(&image, &argv, View::Image, &cgroup, LIMIT);
+    let goes = async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        std::fs::remove_dir(&folder).unwrap();
+    };
+    let (output, ()) = tokio::join!(check, goes);
+    assert_eq!(output.unwrap().tail, "here");
+    clean(&engine);
+}
+
 #[tokio::test]
 async fn na_r03_a_check_that_hangs_or_cannot_start_is_an_error_and_leaves_nothing() {
     let engine = Engine::new();

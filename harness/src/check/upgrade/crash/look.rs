@@ -25,7 +25,12 @@ const SCRIPT: &str = r#"
     ctr snapshots list | awk '$NF == "Active" { print "snapshot", $1 }'
     ctr leases list --quiet | sed 's/^/lease /'
     ctr content active | awk 'NR > 1 { print "blob", $1 }'
-    pgrep --full --exact '/usr/bin/aks-flex-node daemon( .*)?' | sed 's/^/daemon /' || true
+    # A process that is about to become a tool of the host is still called as its parent is.
+    daemons=" $(pgrep --full --exact '/usr/bin/aks-flex-node daemon( .*)?' | tr '\n' ' ' || true)"
+    for pid in $daemons; do
+        parent=$(sed -n 's/^PPid:[[:space:]]*//p' "/proc/$pid/status" 2> /dev/null) || continue
+        case "$daemons" in *" $parent "*) ;; *) echo "daemon $pid" ;; esac
+    done
     pgrep --exact kubelet | sed 's/^/kubelet /' || true
     image() { [ ! -e "$2" ] || sed -n "s/^AKS_FLEX_NODE_AGENT_IMAGE=/$1 /p" "$2"; }
     image selected "$SELECTION"

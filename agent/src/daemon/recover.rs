@@ -44,6 +44,12 @@ pub async fn run(host: &Host, message: Option<&str>) -> Result<(), Error> {
     };
     match &before {
         Upgrade::Idle | Upgrade::Staging { .. } | Upgrade::Over { .. } => return Ok(()),
+        Upgrade::Switched { to, .. } if selection::next(host).is_ok_and(|next| next.digest != to.digest) => {
+            info!(
+                "the candidate is not selected yet, so it was the agent before it that failed; systemd starts it again"
+            );
+            return Ok(());
+        }
         Upgrade::Switched { .. } | Upgrade::Judging { .. } if unit.is_another_start() => {
             info!("the unit that failed was the agent before the switch; its successor is being started");
             return Ok(());

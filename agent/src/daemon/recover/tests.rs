@@ -131,6 +131,35 @@ async fn a_candidate_that_fails_gives_way_to_the_last_good_image() {
     );
 }
 
+/// fc_u18: the daemon died after it had saved that it switches, and before it did.
+#[tokio::test]
+async fn the_death_of_the_agent_before_the_switch_is_no_fault_of_the_candidate() {
+    let Upgrade::Judging {
+        order,
+        from,
+        to,
+        before,
+    } = judging()
+    else {
+        panic!("it is judging")
+    };
+    let switched = Upgrade::Switched {
+        order,
+        from,
+        to,
+        before,
+    };
+    let fixture = Fixture::new(&switched, CRASHED);
+    selection::save(&fixture.host, &selection::SELECTED, &image('a')).unwrap();
+    run(&fixture.host, None).await.unwrap();
+    assert_eq!(journal::load(&fixture.host).unwrap(), switched);
+    assert_eq!((fixture.selected(), fixture.changes()), (image('a'), vec![]));
+    // Once it is selected, it may have been the candidate.
+    selection::save(&fixture.host, &selection::SELECTED, &image('b')).unwrap();
+    run(&fixture.host, None).await.unwrap();
+    assert_eq!(journal::load(&fixture.host).unwrap().name(), "back");
+}
+
 #[tokio::test]
 async fn na_r26_where_no_upgrade_is_at_stake_it_does_nothing() {
     let staging = Upgrade::Staging {

@@ -29,6 +29,12 @@ impl Host {
         format!("vb-{}", self.plan.name)
     }
 
+    /// Takes the cable away that the boot before had: after a power cut the kernel may be slow to do so, and nspawn refuses to make another.
+    pub(super) async fn unplug(&self) {
+        // Mostly there is none.
+        let _ = self.net.ip(&format!("link delete {}", self.port())).await;
+    }
+
     /// Cuts the host's cable.
     ///
     /// # Errors

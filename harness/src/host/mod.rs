@@ -210,6 +210,7 @@ impl Host {
         for stale in ["supervisor.json", "status"] {
             let _ = fs::remove_file(self.dir.join(stale));
         }
+        self.unplug().await;
         let log = fs::File::create(self.dir.join("supervisor.log"))?;
         let mut supervisor = own(&["supervise"]).arg(&self.dir).into_inner();
         supervisor

@@ -37,6 +37,8 @@ const SCRIPT: &str = r#"
     image last-good "$LAST_GOOD"
     image settings /etc/aks-flex-node-agent.env
     find /etc/aks-flex-node -name 'agent-upgrade-signal.json*' | sed 's/^/journal /'
+    [ ! -e /etc/aks-flex-node/agent-upgrade-failures.json ] || tr -d '\n' < /etc/aks-flex-node/agent-upgrade-failures.json | sed 's/^/blamed /'
+    echo
     find /etc/aks-flex-node -name '.aks-flex-node-tmp-*' | sed 's/^/temporary /'
 "#;
 
@@ -117,6 +119,12 @@ impl Look {
     /// The daemon's process, by the host's number, if there is one.
     pub(super) fn daemon(&self) -> Option<&str> {
         self.all("daemon").first().copied()
+    }
+
+    /// Whether this image is remembered as one that failed by its own fault.
+    pub(super) fn blames(&self, image: &str) -> bool {
+        let digest = image.rsplit_once('@').map_or(image, |(_, digest)| digest);
+        self.all("blamed").iter().any(|record| record.contains(digest))
     }
 
     /// The machine's kubelet, by the host's number, once it has started.

@@ -159,6 +159,22 @@ impl Point {
     }
 }
 
+impl Point {
+    /// Whether whoever dies here does so before the candidate is selected: then it can't have run, and can't be to blame.
+    pub(super) fn precedes_selection(&self) -> bool {
+        self.road == Road::Good
+            && match self.sight {
+                S::Replacing(_, phase) => self.actor == A::Old && matches!(phase, P::Idle | P::Staging | P::Switched),
+                S::Replaced(file, phase) => matches!(
+                    (file, phase),
+                    (F::Journal, P::Staging | P::Switched) | (F::LastGood, P::Switched)
+                ),
+                S::Pulled(_) | S::Checking => true,
+                S::Removed | S::Restarting | S::Starting | S::Recovering => false,
+            }
+    }
+}
+
 /// Who dies when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Fault {
@@ -219,6 +235,13 @@ mod tests {
             let times = chosen.iter().filter(|fault| fault.victim == victim).count();
             assert!((2..=6).contains(&times), "{victim} {times} times");
         }
+    }
+
+    #[test]
+    fn what_precedes_the_selection_is_what_stands_before_it() {
+        let (before, after): (Vec<Point>, Vec<Point>) = POINTS.into_iter().partition(Point::precedes_selection);
+        assert_eq!((before.len(), before.last().unwrap().name), (11, "before selection"));
+        assert_eq!(after[0].name, "after selection");
     }
 
     #[test]

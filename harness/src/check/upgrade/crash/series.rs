@@ -77,6 +77,8 @@ struct Setting {
     to: ImageRef,
     /// The daemon that runs, by the host's number.
     old: String,
+    /// Whether the one that is asked for has failed here before.
+    blamed: bool,
     /// The node's kubelet.
     kubelet: Option<String>,
     /// Since when the node is Ready; not asked where the power is cut, after which it has to become so again.
@@ -89,6 +91,8 @@ struct Case {
     /// Who died, if somebody did.
     victim: Option<Victim>,
     road: Road,
+    /// Whether the candidate can't have run before whoever made it run was dead.
+    innocent: bool,
 }
 
 impl<'a> Series<'a> {
@@ -163,6 +167,9 @@ impl<'a> Series<'a> {
             name: format!("{} at {}", fault.victim, fault.point.name),
             victim: blow.as_ref().map(|_| fault.victim),
             road: fault.point.road,
+            innocent: fault.point.precedes_selection()
+                && fault.victim.writes()
+                && matches!(blow, Some(Blow { late: None })),
         };
         let ended = self.aftermath(&case, &setting, &asked, struck).await?;
         Ok(match blow {
@@ -229,6 +236,7 @@ impl<'a> Series<'a> {
         };
         Ok(Setting {
             old: look.daemon().context("no agent runs")?.to_owned(),
+            blamed: look.blames(&to.to_string()),
             kubelet: look.kubelet().map(str::to_owned),
             from,
             to,
@@ -323,6 +331,9 @@ impl<'a> Series<'a> {
             if on == Agent::New && case.road == Road::Bad {
                 return Err(Stop("an image runs that can't".to_owned()).into());
             }
+            if case.innocent && on == Agent::Old && !setting.blamed && look.blames(&to) {
+                return Err(Stop("the candidate is remembered as one that failed, and it never ran".to_owned()).into());
+            }
             let says = operation.message().lines().next().unwrap_or_default().to_owned();
             Ok(Some(Ended { on, says }))
         })
@@ -344,6 +355,7 @@ impl<'a> Series<'a> {
             name: format!("an undisturbed upgrade, {kind:?}"),
             victim: None,
             road: kind.road(),
+            innocent: false,
         };
         let ended = self.aftermath(&case, &setting, &asked, Instant::now()).await?;
         ensure!(
@@ -376,6 +388,7 @@ impl<'a> Series<'a> {
             name: format!("{victim}, {after:?} after {kind:?} was asked for"),
             victim: Some(victim),
             road: kind.road(),
+            innocent: false,
         };
         let ended = self.aftermath(&case, &setting, &asked, Instant::now()).await?;
         Ok((victim, ended))

@@ -4,6 +4,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum, error::ContextKind, error::Error
 
 use crate::{
     bootstrap::Key,
+    daemon::recover::Cause,
     exit::{Exit, Failure},
     log::Sink,
     model::MachineName,
@@ -42,6 +43,10 @@ pub enum Command {
         /// Why it is run.
         #[arg(long)]
         message: Option<String>,
+        /// Which start of the agent's unit failed. Given by the environment: the last good agent, which may be older than
+        /// the unit, must know every argument of its line.
+        #[arg(long, env = "MONITOR_INVOCATION_ID", hide = true)]
+        invocation: Option<String>,
     },
     /// Prints, in one line of JSON, what this agent finds on the host: the agent that runs asks the image of an upgrade so.
     /// It changes nothing.
@@ -128,7 +133,13 @@ impl Command {
                 Ok(Exit::Done)
             }
             Self::SelfCheck(config) => verb::self_check(here, &config.path).await,
-            Self::RecoverAgentUpgrade { message } => verb::recover(here, message.as_deref()).await,
+            Self::RecoverAgentUpgrade { message, invocation } => {
+                let cause = Cause {
+                    message: message.as_deref(),
+                    invocation: invocation.as_deref(),
+                };
+                verb::recover(here, cause).await
+            }
             Self::NspawnLifecycle { phase, machine } => match phase {
                 Phase::PreStart => nspawn_lifecycle::pre_start(here, machine).await,
                 Phase::PostStart => nspawn_lifecycle::post_start(here).await,

@@ -151,7 +151,8 @@ pub fn agent_recovery() -> Unit {
     let container = Container {
         id: name::AGENT_RECOVERY_ID,
         verb: "recover-agent-upgrade --message \"the agent's unit failed: ${MONITOR_SERVICE_RESULT} ${MONITOR_EXIT_CODE} ${MONITOR_EXIT_STATUS}\"",
-        env: "",
+        // By the environment, not as an argument: the image that runs may be older than this line.
+        env: "--env MONITOR_INVOCATION_ID=${MONITOR_INVOCATION_ID} ",
         prepare: Directive::StartPre,
         unfit: 1,
         selection: name::AGENT_IMAGE_LAST_GOOD_ENV,

@@ -3,9 +3,10 @@
 //! It shares nothing with what it recovers (design D7): no network, no configuration, no API server, no containerd, and no
 //! systemd if that does not answer. Started at *every* failure, it does nothing where no upgrade is at stake.
 
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use hostexec::{Call, Host, Tool};
+use image::ImageRef;
 use tracing::{error, info, warn};
 use units::name;
 
@@ -32,11 +33,20 @@ struct Unit {
     lived: Option<Duration>,
 }
 
+/// What the recovery unit knows of the failure that started it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Cause<'a> {
+    /// In a sentence.
+    pub message: Option<&'a str>,
+    /// The invocation of the agent's unit that failed: `MONITOR_INVOCATION_ID` of systemd.exec(5), since systemd 251.
+    pub invocation: Option<&'a str>,
+}
+
 /// Goes back to the last good image if an upgrade is at stake.
 ///
 /// # Errors
 /// When the journal could not be written, or the agent's unit not be restarted.
-pub async fn run(host: &Host, message: Option<&str>) -> Result<(), Error> {
+pub async fn run(host: &Host, cause: Cause<'_>) -> Result<(), Error> {
     let unit = unit(host).await;
     let before = match journal::load(host) {
         Ok(upgrade) => upgrade,
@@ -44,14 +54,12 @@ pub async fn run(host: &Host, message: Option<&str>) -> Result<(), Error> {
     };
     match &before {
         Upgrade::Idle | Upgrade::Staging { .. } | Upgrade::Over { .. } => return Ok(()),
-        Upgrade::Switched { to, .. } if selection::next(host).is_ok_and(|next| next.digest != to.digest) => {
-            info!(
-                "the candidate is not selected yet, so it was the agent before it that failed; systemd starts it again"
-            );
-            return Ok(());
-        }
-        Upgrade::Switched { .. } | Upgrade::Judging { .. } if unit.is_another_start() => {
-            info!("the unit that failed was the agent before the switch; its successor is being started");
+        Upgrade::Switched { to, .. } | Upgrade::Judging { to, .. }
+            if unit.is_another_start()
+                || another_is_selected(host, to)
+                || unit.restarts < LOOP && failed_before_the_selection(host, cause).await =>
+        {
+            info!("what failed was the agent before the switch, which says nothing of the candidate");
             return Ok(());
         }
         Upgrade::Switched { .. } | Upgrade::Judging { .. } | Upgrade::Back { .. } => {}
@@ -60,7 +68,7 @@ pub async fn run(host: &Host, message: Option<&str>) -> Result<(), Error> {
         info!("containerd went down under the agent, which is not the agent's fault; systemd starts it again");
         return Ok(());
     }
-    let why = why(host, &unit, message).await;
+    let why = why(host, &unit, cause.message).await;
     let after = switch::transition(host, Event::Crashed { why }).await?;
     let Upgrade::Back { to, .. } = &after else {
         // Somebody else was faster: the daemon goes on from there.
@@ -133,6 +141,39 @@ async fn unit(host: &Host) -> Unit {
             Unit::default()
         }
     }
+}
+
+/// Whether the unit's next start would run something else, so that the candidate has not run either.
+fn another_is_selected(host: &Host, candidate: &ImageRef) -> bool {
+    selection::next(host).is_ok_and(|next| next.digest != candidate.digest)
+}
+
+/// Whether the failure is that of an agent that was started before the candidate was selected. Once systemd has started the
+/// unit anew, its properties no longer tell the two apart.
+async fn failed_before_the_selection(host: &Host, cause: Cause<'_>) -> bool {
+    let selected = host
+        .metadata(&selection::SELECTED)
+        .and_then(|found| found.modified())
+        .ok()
+        .and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+    let Some(invocation) = cause.invocation.filter(|id| id.len() == 32) else {
+        return false;
+    };
+    let which = format!("INVOCATION_ID={invocation}");
+    let line = [which.as_str(), "--output=short-unix", "--no-pager", "--quiet"];
+    let Ok(output) = host.call(Call::new(Tool::Journalctl, &line).limit(SHORT)).await else {
+        return false;
+    };
+    // systemd's first word on that start: `1764460800.123456 host systemd[1]: Starting …`.
+    let first = output
+        .stdout
+        .split_whitespace()
+        .next()
+        .and_then(|word| word.parse().ok());
+    let started = first.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    started
+        .zip(selected)
+        .is_some_and(|(started, selected)| started < selected)
 }
 
 /// Whether containerd is down, or came up after the agent's unit last started: then every container's `ctr` has ended, good

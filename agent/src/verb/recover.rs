@@ -10,7 +10,7 @@ use crate::{
 ///
 /// # Errors
 /// The journal could not be written, or the agent's unit not be restarted.
-pub async fn recover(here: &Surroundings, message: Option<&str>) -> Result<Exit, Failure> {
-    daemon::recover::run(&here.host, message).await?;
+pub async fn recover(here: &Surroundings, cause: daemon::recover::Cause<'_>) -> Result<Exit, Failure> {
+    daemon::recover::run(&here.host, cause).await?;
     Ok(Exit::Done)
 }

@@ -108,7 +108,11 @@ const RESTART: &str = "systemctl --no-block restart aks-flex-node-agent.service"
 #[tokio::test]
 async fn a_candidate_that_fails_gives_way_to_the_last_good_image() {
     let fixture = Fixture::new(&judging(), CRASHED);
-    run(&fixture.host, Some("recovery unit")).await.unwrap();
+    let cause = Cause {
+        message: Some("recovery unit"),
+        invocation: None,
+    };
+    run(&fixture.host, cause).await.unwrap();
     assert_eq!(fixture.selected(), image('a'));
     assert_eq!(
         fixture.changes(),
@@ -151,12 +155,12 @@ async fn the_death_of_the_agent_before_the_switch_is_no_fault_of_the_candidate()
     };
     let fixture = Fixture::new(&switched, CRASHED);
     selection::save(&fixture.host, &selection::SELECTED, &image('a')).unwrap();
-    run(&fixture.host, None).await.unwrap();
+    run(&fixture.host, Cause::default()).await.unwrap();
     assert_eq!(journal::load(&fixture.host).unwrap(), switched);
     assert_eq!((fixture.selected(), fixture.changes()), (image('a'), vec![]));
     // Once it is selected, it may have been the candidate.
     selection::save(&fixture.host, &selection::SELECTED, &image('b')).unwrap();
-    run(&fixture.host, None).await.unwrap();
+    run(&fixture.host, Cause::default()).await.unwrap();
     assert_eq!(journal::load(&fixture.host).unwrap().name(), "back");
 }
 
@@ -176,7 +180,7 @@ async fn na_r26_where_no_upgrade_is_at_stake_it_does_nothing() {
     };
     for quiet in [Upgrade::Idle, staging, over] {
         let fixture = Fixture::new(&quiet, LOOPING);
-        run(&fixture.host, None).await.unwrap();
+        run(&fixture.host, Cause::default()).await.unwrap();
         assert_eq!(fixture.selected(), image('b'));
         assert_eq!(fixture.changes(), [""; 0]);
         assert_eq!(journal::load(&fixture.host).unwrap(), quiet);
@@ -192,7 +196,7 @@ async fn na_r09_a_refused_reset_failed_only_warns() {
         calls.display()
     );
     fixture.tool("systemctl", &script);
-    run(&fixture.host, None).await.unwrap();
+    run(&fixture.host, Cause::default()).await.unwrap();
     assert_eq!(fixture.changes().last().unwrap(), RESTART);
 }
 
@@ -200,7 +204,7 @@ async fn na_r09_a_refused_reset_failed_only_warns() {
 async fn na_r15_there_is_no_need_of_machined_or_of_the_log() {
     let fixture = Fixture::new(&judging(), CRASHED);
     fixture.tool("journalctl", "exit 1");
-    run(&fixture.host, None).await.unwrap();
+    run(&fixture.host, Cause::default()).await.unwrap();
     assert_eq!(fixture.selected(), image('a'));
     assert_eq!(fixture.changes().last().unwrap(), RESTART);
 }
@@ -209,7 +213,7 @@ async fn na_r15_there_is_no_need_of_machined_or_of_the_log() {
 async fn na_r09_only_a_failing_restart_is_an_error_and_the_selection_stands() {
     let fixture = Fixture::new(&judging(), CRASHED);
     fs::remove_file(fixture.root.path().join("bin/systemctl")).unwrap();
-    let error = run(&fixture.host, None).await.unwrap_err();
+    let error = run(&fixture.host, Cause::default()).await.unwrap_err();
     assert!(matches!(error, Error::Restart(_)), "{error}");
     assert_eq!(fixture.selected(), image('a'));
 }
@@ -218,7 +222,7 @@ async fn na_r09_only_a_failing_restart_is_an_error_and_the_selection_stands() {
 async fn the_last_good_image_is_restarted_once_and_then_left_to_systemd() {
     let fixture = Fixture::new(&judging(), CRASHED);
     for _ in 0..3 {
-        run(&fixture.host, None).await.unwrap();
+        run(&fixture.host, Cause::default()).await.unwrap();
     }
     assert_eq!(fixture.changes().iter().filter(|line| *line == RESTART).count(), 1);
 }
@@ -231,7 +235,7 @@ async fn a_recovery_that_was_cut_short_goes_on() {
         })
         .unwrap();
     let fixture = Fixture::new(&back, CRASHED);
-    run(&fixture.host, None).await.unwrap();
+    run(&fixture.host, Cause::default()).await.unwrap();
     assert_eq!(fixture.selected(), image('a'));
     assert_eq!(fixture.changes().last().unwrap(), RESTART);
 }
@@ -239,7 +243,7 @@ async fn a_recovery_that_was_cut_short_goes_on() {
 #[tokio::test]
 async fn a_candidate_that_is_just_starting_does_not_answer_for_the_agent_before_it() {
     let fixture = Fixture::new(&judging(), STARTED_ANEW);
-    run(&fixture.host, None).await.unwrap();
+    run(&fixture.host, Cause::default()).await.unwrap();
     assert_eq!(fixture.selected(), image('b'));
     assert_eq!(fixture.changes(), [""; 0]);
 }
@@ -250,7 +254,7 @@ async fn a_journal_that_can_not_be_read_rolls_back_no_agent_that_can_stay_up() {
         let fixture = Fixture::new(&judging(), show);
         let torn = b"{\"version\":1,\"phase\":\"judg";
         fixture.host.write(&journal::PATH, torn, 0o600).unwrap();
-        run(&fixture.host, None).await.unwrap();
+        run(&fixture.host, Cause::default()).await.unwrap();
         assert_eq!(fixture.selected(), image(selected), "{show}");
         assert_eq!(fixture.changes().is_empty(), selected == 'b', "{show}");
         assert_eq!(
@@ -258,6 +262,32 @@ async fn a_journal_that_can_not_be_read_rolls_back_no_agent_that_can_stay_up() {
             torn,
             "it is the daemon's to report"
         );
+    }
+}
+
+#[tokio::test]
+async fn fc_r4_the_agent_before_the_switch_does_not_answer_for_the_candidate() {
+    let before = "echo '1000000000.5 edge systemd[1]: Starting agent'";
+    let after = "echo '99999999999.5 edge systemd[1]: Starting agent'";
+    for (journal, selected, show, goes_back) in [
+        (before, 'b', CRASHED, false),
+        (after, 'b', CRASHED, true),
+        ("exit 1", 'b', CRASHED, true),
+        (after, 'a', CRASHED, false),
+        // A clock that went back must not keep a bad candidate for ever.
+        (before, 'b', LOOPING, true),
+    ] {
+        let fixture = Fixture::new(&judging(), show);
+        fixture.tool("journalctl", journal);
+        selection::save(&fixture.host, &selection::SELECTED, &image(selected)).unwrap();
+        let invocation = "0".repeat(32);
+        let cause = Cause {
+            message: None,
+            invocation: Some(&invocation),
+        };
+        run(&fixture.host, cause).await.unwrap();
+        let went = matches!(journal::load(&fixture.host).unwrap(), Upgrade::Back { .. });
+        assert_eq!(went, goes_back, "{journal} {selected} {show}");
     }
 }
 
@@ -273,7 +303,7 @@ async fn fc_c3_a_containerd_that_went_down_is_no_fault_of_the_candidate() {
     ] {
         let fixture = Fixture::new(&judging(), show);
         fixture.containerd(state, since);
-        run(&fixture.host, None).await.unwrap();
+        run(&fixture.host, Cause::default()).await.unwrap();
         assert_eq!(fixture.selected(), image(selected), "{state} {since}");
         assert_eq!(fixture.changes().is_empty(), selected == 'b', "{state} {since}");
     }

@@ -4,6 +4,7 @@ mod again;
 mod asked;
 mod broken;
 mod canary;
+mod containerd;
 mod crash;
 mod images;
 mod queue;
@@ -24,7 +25,7 @@ use crate::wait;
 use asked::ask_for;
 use state::{Readiness, State};
 
-pub(super) const CHECKS: [Check; 19] = [
+pub(super) const CHECKS: [Check; 20] = [
     check!("upgrade.back", Cloud, 600, na_t13_na_t14_na_r27_fc_u7_back),
     check!("upgrade.broken-mute", Cloud, 600, broken::na_t09_mute),
     check!("upgrade.success", Cloud, 600, na_t08_na_t25_na_r14_success),
@@ -47,6 +48,12 @@ pub(super) const CHECKS: [Check; 19] = [
         Cloud,
         900,
         recovery::fc_r4_fc_r5_fc_r15_fc_r16_fc_u15_fc_u28_fc_n10_recovery
+    ),
+    check!(
+        "upgrade.containerd",
+        Cloud,
+        1200,
+        containerd::fc_c3_fc_c4_fc_c17_containerd
     ),
     check!("upgrade.images", Cloud, 900, images::na_r27_fc_r1_images),
     check!(

@@ -125,7 +125,7 @@ impl Containerd {
         Ok(Link {
             client,
             lease: None,
-            _folder: folder,
+            folder,
         })
     }
 }
@@ -135,7 +135,8 @@ pub(super) struct Link {
     pub(super) client: Client,
     /// What protects the work's results from the garbage collection.
     pub(super) lease: Option<String>,
-    _folder: Dir,
+    /// Where the socket lies; held, since the path to it leads through here.
+    pub(super) folder: Dir,
 }
 
 impl Link {

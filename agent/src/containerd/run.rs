@@ -29,7 +29,6 @@ use tokio::time::timeout;
 
 use super::images::{SNAPSHOTTER, Whole};
 use super::link::{Containerd, ContainerdError, Link, found, refused};
-use super::shim;
 use super::spec::{self, View};
 
 /// The container that checks a candidate.
@@ -226,6 +225,7 @@ impl Containerd {
         let link = self.link().await?;
         let channel = link.client.channel();
         end_task(&mut TasksClient::new(channel.clone()), &link, id).await?;
+        link.end_shims(id).await;
         let request = DeleteContainerRequest { id: id.to_owned() };
         found(ContainersClient::new(channel.clone()).delete(link.call(request)).await)
             .map_err(refused("delete a container"))?;
@@ -277,7 +277,7 @@ async fn end_task(tasks: &mut TasksClient<Channel>, link: &Link, id: &str) -> Re
         return ended;
     }
     tracing::warn!(id, "a task can't be ended: killing its shim");
-    shim::kill(id);
+    link.kill_shims(id);
     // Without its shim containerd ends the task itself.
     let still = |_| ContainerdError::wrong("end a task", "its shim was killed, and it is still there");
     timeout(DYING, kill_and_delete(tasks, link, id)).await.map_err(still)?

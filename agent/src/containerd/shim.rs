@@ -1,40 +1,84 @@
 //! The process between containerd and a container, for when it hangs: containerd asks it everything, and waits.
 
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
 use nix::sys::signal::{Signal, kill as signal};
 use nix::unistd::Pid;
+use tokio::time::sleep;
 
-use super::link::NAMESPACE;
+use super::link::{Link, NAMESPACE};
 
-/// Kills the shims of a container of ours, found among the host's processes.
-pub(super) fn kill(id: &str) {
-    let Ok(entries) = std::fs::read_dir("/proc") else {
-        return;
-    };
-    for entry in entries.flatten() {
-        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
-            continue;
-        };
-        // One that has just ended is none.
-        let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
-        if is_of(&line, id)
-            && let Err(errno) = signal(Pid::from_raw(pid), Signal::SIGKILL)
-        {
-            tracing::warn!(%errno, pid, "a shim can't be killed");
+/// How often, and how long after one another, it is looked whether a shim that has nothing more to do has ended.
+const LOOKS: (u32, Duration) = (20, Duration::from_millis(100));
+
+impl Link {
+    /// Kills the shims of a container of ours, found among the host's processes.
+    pub(super) fn kill_shims(&self, id: &str) {
+        for pid in self.shims(id) {
+            if let Err(errno) = signal(pid, Signal::SIGKILL) {
+                tracing::warn!(%errno, %pid, "a shim can't be killed");
+            }
         }
+    }
+
+    /// Waits a little until a container without a task has no shim, and kills what is left. One that hung before it had a task is known
+    /// to nobody, and what it was begun with is in the next one's way.
+    pub(super) async fn end_shims(&self, id: &str) {
+        for _ in 0..LOOKS.0 {
+            if self.shims(id).is_empty() {
+                return;
+            }
+            sleep(LOOKS.1).await;
+        }
+        tracing::warn!(id, "a shim without a task is killed");
+        self.kill_shims(id);
+        for _ in 0..LOOKS.0 {
+            if self.shims(id).is_empty() {
+                // containerd still removes what it was begun with.
+                sleep(LOOKS.1).await;
+                return;
+            }
+            sleep(LOOKS.1).await;
+        }
+    }
+
+    fn shims(&self, id: &str) -> Vec<Pid> {
+        let Ok(entries) = std::fs::read_dir("/proc") else {
+            return Vec::new();
+        };
+        // Where containerd's socket lies, seen from here: below the host's root.
+        let folder = std::fs::read_link(self.folder.path()).unwrap_or_default();
+        let mut pids = Vec::new();
+        for entry in entries.flatten() {
+            let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
+                continue;
+            };
+            // One that has just ended has no line.
+            let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+            if is_of(&line, id, &folder) {
+                pids.push(Pid::from_raw(pid));
+            }
+        }
+        pids
     }
 }
 
-/// Whether a process with this line, its words ended by zeros, is a shim of that container.
-/// Source: containerd, `runtime/v2/README.md`, "Command Line": `-namespace`, `-id`.
-fn is_of(line: &[u8], id: &str) -> bool {
-    let words: Vec<&[u8]> = line.split(|byte| *byte == 0).collect();
-    let says = |flag: &str, value: &str| words.windows(2).any(|pair| pair == [flag.as_bytes(), value.as_bytes()]);
-    let program = words
-        .first()
-        .and_then(|program| program.rsplit(|byte| *byte == b'/').next());
-    program.is_some_and(|program| program.starts_with(b"containerd-shim-"))
-        && says("-namespace", NAMESPACE)
-        && says("-id", id)
+/// Whether a process with this line, its words ended by zeros, is a shim of that container, and of the containerd in that folder.
+/// Source: containerd, `runtime/v2/README.md`, "Command Line": `-namespace`, `-id`, `-address`.
+fn is_of(line: &[u8], id: &str, folder: &Path) -> bool {
+    let words: Vec<&str> = line
+        .split(|byte| *byte == 0)
+        .filter_map(|word| str::from_utf8(word).ok())
+        .collect();
+    let value = |flag: &str| words.windows(2).find(|pair| pair[0] == flag).map(|pair| pair[1]);
+    let program = words.first().and_then(|program| program.rsplit('/').next());
+    // As the host names it: the end of the path that leads there from here.
+    let theirs = value("-address").and_then(|address| Some(PathBuf::from(address).parent()?.to_str()?.to_owned()));
+    program.is_some_and(|program| program.starts_with("containerd-shim-"))
+        && value("-namespace") == Some(NAMESPACE)
+        && value("-id") == Some(id)
+        && theirs.is_some_and(|theirs| folder.to_str().is_some_and(|ours| ours.ends_with(&theirs)))
 }
 
 #[cfg(test)]
@@ -42,19 +86,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fc_c4_only_a_shim_of_that_container_is_one() {
+    fn fc_c4_only_a_shim_of_that_container_and_containerd_is_one() {
         let line = |text: &str| text.replace(' ', "\0").into_bytes();
         let shim =
             "/usr/bin/containerd-shim-runc-v2 -namespace aks-flex-node -id a -address /run/containerd/containerd.sock ";
-        assert!(is_of(&line(shim), "a"));
+        for folder in ["/run/containerd", "/host/run/containerd"] {
+            assert!(is_of(&line(shim), "a", Path::new(folder)), "{folder}");
+        }
+        let folder = Path::new("/host/run/containerd");
         for other in [
             shim.replace("-id a", "-id ab"),
             shim.replace("-namespace aks-flex-node", "-namespace k8s.io"),
             shim.replace("containerd-shim-runc-v2", "ctr"),
+            shim.replace("/run/containerd/", "/tmp/run/containerd/"),
             "sh -c containerd-shim-runc-v2 -namespace aks-flex-node -id a ".to_owned(),
             String::new(),
         ] {
-            assert!(!is_of(&line(&other), "a"), "{other}");
+            assert!(!is_of(&line(&other), "a", folder), "{other}");
         }
     }
 }

@@ -20,6 +20,7 @@ mod cloud;
 mod command;
 mod debian;
 mod deps;
+mod field_cases;
 mod host;
 mod logs;
 mod machine_image;

@@ -1,7 +1,4 @@
 //! A blob from a registry: a download that breaks goes on where it stopped, and no byte more than was named is taken.
-//!
-//! The client of documents can't be told which redirects to follow. Blobs are where registries redirect to, so they have
-//! a client of their own.
 
 use std::io;
 
@@ -9,50 +6,16 @@ use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 use image::Select;
 use image::oci::Descriptor;
-use oci_client::RegistryOperation;
 use oci_client::errors::OciDistributionError;
-use oci_client::secrets::RegistryAuth;
 use prost::bytes::Bytes;
+use reqwest::StatusCode;
 use reqwest::header::RANGE;
-use reqwest::redirect::Policy;
-use reqwest::{Certificate, StatusCode};
 
-use super::error::{PullError, Turn, Why, why};
-use super::registries::{Endpoint, Resolve, Scheme, Verify};
-use super::registry::{AGENT, CONNECT, Limits, PAUSE, Place, Session, TRIES, again};
-
-/// How many redirects are followed. Source: reqwest, redirect.rs, its own default.
-const REDIRECTS: usize = 10;
+use super::error::{PullError, Why, why};
+use super::registries::Resolve;
+use super::registry::{PAUSE, Place, Session, TRIES, again};
 
 type Body = BoxStream<'static, io::Result<Bytes>>;
-
-/// The client for blobs of one place.
-pub(super) fn client(endpoint: &Endpoint, limits: Limits) -> reqwest::Result<reqwest::Client> {
-    let secure = endpoint.scheme == Scheme::Https;
-    let policy = Policy::custom(move |turn| {
-        if turn.previous().len() > REDIRECTS {
-            turn.error(Turn::Circle)
-        } else if secure && turn.url().scheme() != "https" {
-            turn.error(Turn::Plain)
-        } else {
-            turn.follow()
-        }
-    });
-    let certificates = endpoint.certificates.iter();
-    let certificates: Vec<_> = certificates
-        .map(|der| Certificate::from_der(der.as_ref()))
-        .collect::<Result<_, _>>()?;
-    reqwest::Client::builder()
-        .redirect(policy)
-        // An address with a key in it is nobody else's.
-        .referer(false)
-        .danger_accept_invalid_certs(endpoint.verify == Verify::Skip)
-        .tls_certs_merge(certificates)
-        .read_timeout(limits.idle)
-        .connect_timeout(CONNECT.min(limits.idle))
-        .user_agent(AGENT)
-        .build()
-}
 
 /// A blob on its way.
 pub(super) struct BlobReader<'a> {
@@ -135,35 +98,12 @@ impl<'a> BlobReader<'a> {
     /// The body from where we stand; within, what the registry said that no second try mends.
     async fn ask(&self, place: &Place) -> Result<Result<Body, Why>, OciDistributionError> {
         let select = Select::Digest(self.descriptor.digest.clone());
-        let reference = self.session.reference(place, &select);
-        let auth = place.endpoint.auth.reveal();
-        let token = place.client.auth(&reference, auth, RegistryOperation::Pull).await?;
-        let scheme = match place.endpoint.scheme {
-            Scheme::Http => "http",
-            Scheme::Https => "https",
-        };
-        let (registry, path) = (reference.resolve_registry(), reference.repository());
-        let url = format!("{scheme}://{registry}/v2/{path}/blobs/{}", self.descriptor.digest);
-        let mut request = place.blobs.get(url).header(RANGE, format!("bytes={}-", self.offset));
-        if let Some(namespace) = reference.namespace() {
-            request = request.query(&[("ns", namespace)]);
-        }
-        request = match (token, auth) {
-            (Some(token), _) => request.bearer_auth(token),
-            (None, RegistryAuth::Basic(user, password)) => request.basic_auth(user, Some(password)),
-            (None, RegistryAuth::Anonymous | RegistryAuth::Bearer(_)) => request,
-        };
-        let response = request.send().await?;
+        let range = format!("bytes={}-", self.offset);
+        let response = self.session.ask(place, "blobs", &select, (RANGE, &range)).await?;
         let here = match response.status() {
             StatusCode::PARTIAL_CONTENT => self.offset,
             StatusCode::OK => 0,
-            status => {
-                return Err(OciDistributionError::ServerError {
-                    code: status.as_u16(),
-                    url: String::new(),
-                    message: String::new(),
-                });
-            }
+            _ => return Ok(Err(Why::Nonsense("it answered with a status that has no meaning here"))),
         };
         let wanted = self.descriptor.size - here;
         if response.content_length().is_some_and(|length| length != wanted) {

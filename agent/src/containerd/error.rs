@@ -106,6 +106,9 @@ pub enum Why {
     /// The token service refused.
     #[error("the registry's token service gave no token")]
     NoToken,
+    /// Nothing came, and its name could not be resolved either.
+    #[error("its name could not be resolved")]
+    Unnamed,
     /// Nothing came for too long.
     #[error("no answer within the limit")]
     Silent,
@@ -121,7 +124,7 @@ impl Why {
     pub(super) fn may_pass(&self) -> bool {
         match self {
             Self::Status(status) | Self::Code { status, .. } => matches!(status, 408 | 429 | 500..),
-            Self::Silent | Self::Transport(_) => true,
+            Self::Silent | Self::Unnamed | Self::Transport(_) => true,
             Self::NoToken | Self::Nonsense(_) => false,
         }
     }

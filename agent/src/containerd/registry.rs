@@ -12,8 +12,10 @@ use image::{Digest, Repository, Select};
 use oci_client::Reference;
 use oci_client::client::{Certificate, CertificateEncoding, Client, ClientConfig, ClientProtocol};
 use oci_client::errors::OciDistributionError;
+use reqwest::header::ACCEPT;
 
-use super::blob::{self, BlobReader};
+use super::ask;
+use super::blob::BlobReader;
 use super::error::{PullError, Why, why};
 use super::registries::{Endpoint, Registries, Resolve, Scheme, Verify};
 
@@ -49,9 +51,9 @@ impl Limits {
 
 pub(super) struct Place {
     pub(super) endpoint: Endpoint,
+    /// For tokens.
     pub(super) client: Client,
-    /// For blobs: it follows no redirect that the client of documents would follow.
-    pub(super) blobs: reqwest::Client,
+    pub(super) content: reqwest::Client,
 }
 
 /// One repository, for the length of one pull.
@@ -150,7 +152,7 @@ impl Session {
                 step: SET_UP,
                 why: why(error),
             })?;
-            let blobs = blob::client(&endpoint, limits).map_err(|error| PullError::Registry {
+            let content = ask::client(&endpoint, limits).map_err(|error| PullError::Registry {
                 registry: endpoint.authority.clone(),
                 step: SET_UP,
                 why: why(OciDistributionError::RequestError(error)),
@@ -158,7 +160,7 @@ impl Session {
             places.push(Place {
                 endpoint,
                 client,
-                blobs,
+                content,
             });
         }
         Ok(Self {
@@ -208,7 +210,7 @@ impl Session {
     pub(super) fn leave(&self, at: usize, error: &PullError) {
         let next = (at + 1).min(self.places.len() - 1);
         if let PullError::Registry {
-            why: Why::Transport(_) | Why::Silent,
+            why: Why::Transport(_) | Why::Silent | Why::Unnamed,
             ..
         } = error
         {
@@ -228,14 +230,9 @@ impl Session {
         };
         let mut last = None;
         for (at, place) in self.places(needs) {
-            let reference = self.reference(place, select);
-            let auth = place.endpoint.auth.reveal();
-            let got = again(|| place.client.pull_manifest_raw(&reference, auth, &media::DOCUMENTS)).await;
-            let error = match got {
-                Ok((bytes, _)) if bytes.len() as u64 > LARGEST_DOCUMENT => {
-                    Self::failed(place, STEP, Why::Nonsense("it is larger than a manifest may be"))
-                }
-                Ok((bytes, _)) => {
+            let error = match again(|| self.manifest(place, select)).await {
+                Ok(None) => Self::failed(place, STEP, Why::Nonsense("it is larger than a manifest may be")),
+                Ok(Some(bytes)) => {
                     let got = Digest::of(&bytes);
                     match select {
                         Select::Digest(wanted) if *wanted != got => PullError::Digest {
@@ -243,15 +240,23 @@ impl Session {
                             wanted: wanted.clone(),
                             got,
                         },
-                        Select::Digest(_) | Select::Tag(_) => return Ok((got, bytes.to_vec())),
+                        Select::Digest(_) | Select::Tag(_) => return Ok((got, bytes)),
                     }
                 }
+                Err(Why::Silent) => Self::failed(place, STEP, ask::silence(place).await),
                 Err(why) => Self::failed(place, STEP, why),
             };
             self.leave(at, &error);
             last = Some(error);
         }
         Err(last.unwrap_or_else(|| self.nobody(STEP)))
+    }
+
+    /// The bytes of a manifest or an index; `None` if they are too many.
+    async fn manifest(&self, place: &Place, select: &Select) -> Result<Option<Vec<u8>>, OciDistributionError> {
+        let accept = media::DOCUMENTS.join(", ");
+        let response = self.ask(place, "manifests", select, (ACCEPT, &accept)).await?;
+        Ok(ask::within(response, LARGEST_DOCUMENT).await?)
     }
 
     pub(super) fn nobody(&self, step: &'static str) -> PullError {

@@ -46,5 +46,8 @@ fn every_test_that_the_page_names_is_there_and_no_row_is_without_an_answer() {
         let tests = quoted.filter(|name| !name.contains(['/', '=']) && (name.contains('.') || name.contains('_')));
         missing.extend(tests.filter(|name| !names.contains(*name)));
     }
-    assert!(missing.is_empty(), "the page names tests that are not there: {missing:?}");
+    assert!(
+        missing.is_empty(),
+        "the page names tests that are not there: {missing:?}"
+    );
 }

@@ -43,7 +43,9 @@ async fn stop_stubborn(context: &Context) -> Result<()> {
     let selection = format!("AKS_FLEX_NODE_AGENT_IMAGE={deaf}\n");
     host.write_file(SELECTION, selection, 0o600).await?;
     restart(&host).await?;
-    let took = stopped(&host, limit).await.context("a daemon that is deaf to SIGTERM")?;
+    let took = stopped(&host, limit)
+        .await
+        .context("a daemon that is deaf to SIGTERM")?;
     ensure!(took >= limit, "it ended by itself after {took:?}");
     // Killed, not aborted: an abort would leave its memory in a file.
     let by = agent.property("ExecMainStatus").await?;

@@ -137,9 +137,17 @@ impl Context {
     /// It did not, in time.
     pub(crate) async fn joined(&self) -> Result<Host> {
         let host = self.boot(&self.joining().await?).await?;
-        self.cloud().cluster.node_ready(host.name(), READY).await?;
-        host.wait_active(&["aks-flex-node-agent.service"], READY).await?;
+        self.is_joined(&host).await?;
         Ok(host)
+    }
+
+    /// Waits until a host that was booted has joined.
+    ///
+    /// # Errors
+    /// It has not, in time.
+    pub(crate) async fn is_joined(&self, host: &Host) -> Result<()> {
+        self.cloud().cluster.node_ready(host.name(), READY).await?;
+        host.wait_active(&["aks-flex-node-agent.service"], READY).await
     }
 
     /// A host that has joined, and that other checks use before and after this one: it has to be left as it was found. Waits for its turn;

@@ -6,11 +6,14 @@ mod broken;
 mod canary;
 mod containerd;
 mod crash;
+mod disk;
 mod images;
+mod network;
 mod queue;
 mod recovery;
 mod refused;
 mod state;
+mod store;
 mod units;
 
 use std::time::Duration;
@@ -25,7 +28,7 @@ use crate::wait;
 use asked::ask_for;
 use state::{Readiness, State};
 
-pub(super) const CHECKS: [Check; 20] = [
+pub(super) const CHECKS: [Check; 22] = [
     check!("upgrade.back", Cloud, 600, na_t13_na_t14_na_r27_fc_u7_back),
     check!("upgrade.broken-mute", Cloud, 600, broken::na_t09_mute),
     check!("upgrade.success", Cloud, 600, na_t08_na_t25_na_r14_success),
@@ -38,6 +41,13 @@ pub(super) const CHECKS: [Check; 20] = [
     ),
     check!("upgrade.unknown-digest", Cloud, 600, refused::unknown_digest),
     check!("upgrade.registry-down", Cloud, 600, refused::na_r03_registry_down),
+    check!(
+        "upgrade.network",
+        Cloud,
+        900,
+        network::fc_u1_fc_u2_fc_u18_fc_u27_fc_c13_fc_c19_fc_o7_na_r03_network
+    ),
+    check!("upgrade.disk", Cloud, 900, disk::fc_u23_fc_u24_fc_r12_disk),
     check!("upgrade.broken-no-agent", Cloud, 600, broken::na_t09_no_agent),
     check!("upgrade.broken-foreign", Cloud, 600, broken::na_t09_foreign),
     check!("upgrade.failed-before", Cloud, 600, again::fc_r9_fc_r11_failed_before),
@@ -77,6 +87,8 @@ pub(super) const CHECKS: [Check; 20] = [
 const OVER: Duration = Duration::from_secs(120);
 /// How long after its end an operation may still be cleaning up.
 const TIDY: Duration = Duration::from_secs(30);
+/// As long as the pull of an agent's image may last, and a little. Source: node-agent specification, 15.
+const PULL: Duration = Duration::from_secs(660);
 /// Within this of the switch the old agent is stopped.
 const RESTART: Duration = Duration::from_secs(3);
 /// What an operation for which there is nothing to do may take, kubectl included.

@@ -74,6 +74,15 @@ impl Host {
         .await
     }
 
+    /// Lets the host hear nothing from the resolver, until `heal`.
+    ///
+    /// # Errors
+    /// nft refuses.
+    pub(crate) async fn block_names(&self) -> Result<()> {
+        let names = format!("ip daddr {} meta l4proto {{ tcp, udp }} th dport 53", self.plan.gateway);
+        self.refuse("names", &names, Refusal::Silence).await
+    }
+
     /// Takes a block away.
     ///
     /// # Errors

@@ -62,6 +62,15 @@ impl<'a> Canary<'a> {
         Ok(Self { host, word })
     }
 
+    /// Another form of the word, which must not come out either.
+    ///
+    /// # Errors
+    /// The host does not take it.
+    pub(super) async fn also(&self, form: &str) -> Result<()> {
+        let forms = format!("{}\n{form}\n", self.word);
+        self.host.write_file(WORD, forms, 0o600).await
+    }
+
     /// Does something, while every process of the host is watched.
     ///
     /// # Errors

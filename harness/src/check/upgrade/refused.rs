@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 
-use super::OVER;
 use super::asked::{ask, ask_for};
 use super::canary::Canary;
 use super::state::{LAST_GOOD, State};
+use super::{OVER, PULL};
 use crate::agent::{SELECTION, UNIT};
 use crate::agent_image::Variant;
 use crate::check::Context;
@@ -21,8 +21,6 @@ use crate::wait;
 const RECOVERY: &str = "aks-flex-node-agent-recovery.service";
 /// A digest that is one.
 const HEX: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
-/// As long as the pull of an agent's image may last, and a little. Source: node-agent specification, 15.
-const PULL: std::time::Duration = std::time::Duration::from_secs(660);
 
 /// An AgentUpgrade that can't work.
 struct Bad {

@@ -6,7 +6,8 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 
 use super::look::Agent;
-use super::series::{Kind, Series};
+use super::series::Series;
+use super::setting::Kind;
 use super::victim::Victim;
 use crate::chance::Chance;
 use crate::check::Context;

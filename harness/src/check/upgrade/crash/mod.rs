@@ -11,6 +11,7 @@ mod matrix;
 mod observer;
 mod point;
 mod series;
+mod setting;
 mod victim;
 
 pub(super) use cuts::fc_p1_fc_u14_random_cuts;

@@ -9,10 +9,10 @@ use image::ImageRef;
 
 use super::look::{Agent, Ended, Look};
 use super::observer::{Blow, Trap};
-use super::point::{Fault, File, Phase, Road, Sight};
+use super::point::{Fault, Road, Sight};
+use super::setting::{Kind, Setting};
 use super::victim::Victim;
 use crate::agent::UNIT;
-use crate::agent_image::Variant;
 use crate::check::Context;
 use crate::check::upgrade::OVER;
 use crate::check::upgrade::asked::{Asked, insist_on};
@@ -24,16 +24,13 @@ use crate::wait::{self, Stop};
 /// Within this of a blow, or of the next boot, all holds again.
 const AGAIN: Duration = Duration::from_secs(60);
 /// How often a point is tried for that was missed.
-const TRIES: u32 = 4;
+const TRIES: u32 = 6;
 /// How long after the end of an operation its journal may still be there.
 const GRACE: Duration = Duration::from_secs(5);
 /// What a pull is slowed down to, in Mbit/s: seconds for the ballast.
 const SLOW: u32 = 40;
 /// The disk of a host that loses its power, in MiB.
 const DISK: u32 = 6144;
-/// So many images are to be pulled in turn: one that comes round again has gone from the host meanwhile.
-const HEAVIES: u64 = 4;
-
 /// Why a row of the table is not good.
 pub(super) enum Wrong {
     /// The point was never met: nothing is shown.
@@ -42,47 +39,13 @@ pub(super) enum Wrong {
     Violated(Error),
 }
 
-/// A host, and how many upgrades it has seen.
+/// A host that is used for case after case.
 pub(super) struct Series<'a> {
-    context: &'a Context,
-    host: Host,
+    pub(super) context: &'a Context,
+    pub(super) host: Host,
     power: bool,
-    heavy: u64,
-}
-
-/// What is asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
-    /// An image of which all is on the host but its name.
-    Good,
-    /// One that has to be pulled first.
-    Heavy,
-    /// One whose daemon exits at once.
-    Bad,
-}
-
-impl Kind {
-    fn road(self) -> Road {
-        match self {
-            Self::Good | Self::Heavy => Road::Good,
-            Self::Bad => Road::Bad,
-        }
-    }
-}
-
-/// An upgrade that is about to be asked for.
-struct Setting {
-    /// The image that runs.
-    from: String,
-    to: ImageRef,
-    /// The daemon that runs, by the host's number.
-    old: String,
-    /// Whether the one that is asked for has failed here before.
-    blamed: bool,
-    /// The node's kubelet.
-    kubelet: Option<String>,
-    /// Since when the node is Ready; not asked where the power is cut, after which it has to become so again.
-    readiness: Option<Readiness>,
+    /// How many images that have to be pulled were asked for.
+    pub(super) heavy: u64,
 }
 
 /// What was done to an upgrade.
@@ -179,7 +142,7 @@ impl<'a> Series<'a> {
         })
     }
 
-    async fn readiness(&self) -> Result<Option<Readiness>> {
+    pub(super) async fn readiness(&self) -> Result<Option<Readiness>> {
         if self.power {
             return Ok(None);
         }
@@ -204,64 +167,6 @@ impl<'a> Series<'a> {
             setting.readiness
         );
         Ok(())
-    }
-
-    /// Which image is asked for, so that the point can be met.
-    async fn setting_of(&mut self, fault: Fault) -> Result<Setting> {
-        let mut look = Look::of(&self.host).await?;
-        if fault.point.sight == Sight::Replacing(File::LastGood, Phase::Switched)
-            || fault.point.sight == Sight::Replaced(File::LastGood, Phase::Switched)
-        {
-            // What is recorded already is not recorded again.
-            while look.last_good() == Some(look.image()?) {
-                let other = self.other(look.image()?).await?;
-                self.upgrade(&other).await?;
-                look = Look::of(&self.host).await?;
-            }
-        }
-        let kind = match (fault.point.road, fault.point.sight) {
-            (Road::Bad, _) => Kind::Bad,
-            (Road::Good, Sight::Pulled(_)) => Kind::Heavy,
-            (Road::Good, _) => Kind::Good,
-        };
-        self.setting(kind, &look).await
-    }
-
-    async fn setting(&mut self, kind: Kind, look: &Look) -> Result<Setting> {
-        let from = look.image()?.to_owned();
-        let to = match kind {
-            Kind::Bad => self.context.variant(Variant::Exits).await?,
-            Kind::Heavy => self.heavy(&from).await?,
-            Kind::Good => self.other(&from).await?,
-        };
-        Ok(Setting {
-            old: look.daemon().context("no agent runs")?.to_owned(),
-            blamed: look.blames(&to.to_string()),
-            kubelet: look.kubelet().map(str::to_owned),
-            from,
-            to,
-            readiness: self.readiness().await?,
-        })
-    }
-
-    async fn other(&self, than: &str) -> Result<ImageRef> {
-        let first = &self.context.product().image;
-        if first.to_string() == than {
-            self.context.variant(Variant::Second).await
-        } else {
-            Ok(first.clone())
-        }
-    }
-
-    async fn heavy(&mut self, than: &str) -> Result<ImageRef> {
-        loop {
-            self.heavy += 1;
-            let product = self.context.product();
-            let image = product.heavy(self.context.cloud(), self.heavy % HEAVIES).await?;
-            if image.to_string() != than {
-                return Ok(image);
-            }
-        }
     }
 
     /// Waits for the blow. None, if the operation was over before.
@@ -395,7 +300,7 @@ impl<'a> Series<'a> {
     }
 
     /// An upgrade that nobody disturbs.
-    async fn upgrade(&self, to: &ImageRef) -> Result<()> {
+    pub(super) async fn upgrade(&self, to: &ImageRef) -> Result<()> {
         let asked = insist_on(self.context, &self.host, to).await?;
         asked
             .over(self.context, OVER)

@@ -16,6 +16,7 @@ use crate::host::{Host, Refusal};
 use crate::wait;
 
 const CONTAINERD: &str = "containerd.service";
+const RECOVERY: &str = "aks-flex-node-agent-recovery.service";
 /// Once containerd answers again there is an agent within this.
 const AGAIN: Duration = Duration::from_secs(60);
 /// What a boot's containerd may take.
@@ -104,7 +105,6 @@ async fn in_phase(context: &Context, host: &Host, phase: Phase, fault: Fault) ->
         host.unblock(&registry).await?;
     }
     hit.context("the moment was not met")?;
-    wait::until("exactly one agent", AGAIN, async || host.agent().only().await).await?;
     let seen = asked.over(context, OVER).await?;
     match (seen.over.phase(), phase) {
         ("Complete", Phase::Pull | Phase::Check | Phase::Switched | Phase::Judging) => {
@@ -116,6 +116,8 @@ async fn in_phase(context: &Context, host: &Host, phase: Phase, fault: Fault) ->
         }
         (end, _) => bail!("it ended {end}, {}: {}", seen.over.reason(), seen.over.message()),
     }
+    // What a recovery left whose containerd went away is removed when one starts again.
+    host.exec_ok(&["systemctl", "start", RECOVERY]).await?;
     let only = wait::until("exactly one agent", AGAIN, async || host.agent().only().await).await?;
     ensure!(State::of(host).await?.pid == only, "the agent was restarted once more");
     wait::until_true(

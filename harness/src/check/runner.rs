@@ -60,6 +60,18 @@ impl Selection {
 }
 
 impl Selection {
+    /// Without those names, unless they are all that is wanted: what was left out.
+    pub(crate) fn without(&mut self, names: &[&'static str]) -> Vec<&'static str> {
+        let is_one = |check: &Check| names.contains(&check.name);
+        if self.checks.iter().all(is_one) {
+            return Vec::new();
+        }
+        self.checks
+            .extract_if(.., |check| is_one(check))
+            .map(|check| check.name)
+            .collect()
+    }
+
     fn needs_cloud(&self) -> bool {
         self.checks.iter().any(|check| check.needs == Needs::Cloud)
     }

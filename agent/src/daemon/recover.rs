@@ -143,9 +143,15 @@ async fn unit(host: &Host) -> Unit {
     }
 }
 
-/// Whether the unit's next start would run something else, so that the candidate has not run either.
+/// Whether the selection names something else, so that the candidate has not run either. One that can't be read says
+/// nothing: what the unit would run then may be older than the last good image.
 fn another_is_selected(host: &Host, candidate: &ImageRef) -> bool {
-    selection::next(host).is_ok_and(|next| next.digest != candidate.digest)
+    let selected = match selection::load(host, &selection::SELECTED) {
+        Ok(None) => selection::next(host),
+        Ok(Some(image)) => Ok(image),
+        Err(error) => Err(error),
+    };
+    selected.is_ok_and(|selected| selected.digest != candidate.digest)
 }
 
 /// Whether the failure is that of an agent that was started before the candidate was selected. Once systemd has started the

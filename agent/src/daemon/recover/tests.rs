@@ -292,6 +292,15 @@ async fn fc_r4_the_agent_before_the_switch_does_not_answer_for_the_candidate() {
 }
 
 #[tokio::test]
+async fn fc_r15_a_selection_that_can_not_be_read_does_not_keep_recovery_from_the_last_good_image() {
+    let fixture = Fixture::new(&judging(), CRASHED);
+    selection::save(&fixture.host, &selection::SETTINGS, &image('c')).unwrap();
+    fixture.host.write(&selection::SELECTED, b"", 0o600).unwrap();
+    run(&fixture.host, Cause::default()).await.unwrap();
+    assert_eq!(fixture.selected(), image('a'));
+}
+
+#[tokio::test]
 async fn fc_c3_a_containerd_that_went_down_is_no_fault_of_the_candidate() {
     for (state, since, show, selected) in [
         ("active", 500_000, CRASHED, 'a'),

@@ -76,14 +76,14 @@ pub(super) async fn fc_r10_fc_u18_control_plane(context: &Context) -> Result<()>
     let (first, second) = (State::of(&host).await?.image, context.variant(Variant::Second).await?);
     let api = format!("{}:6443", context.bed.net.gateway());
 
-    // Away before the switch, and until after the verdict: the pull is held up until it is away.
+    // Away before the switch, and until after the verdict: the pull is held up until it is away. Its layers may be on the host already.
     let mark = context.cloud().faulty.mark();
     context
         .cloud()
         .faulty
-        .set(&host, Fault::of(Kind::Layer, How::Hold(At::Percent(50))))?;
+        .set(&host, Fault::of(Kind::Manifest, How::Hold(At::Percent(50))))?;
     let asked = ask_for(context, &host, &context.cloud().faulty.image(&second)?).await?;
-    context.cloud().faulty.held(&host, Kind::Layer, mark, OVER).await?;
+    context.cloud().faulty.held(&host, Kind::Manifest, mark, OVER).await?;
     host.block(&api, Refusal::Reset).await?;
     context.cloud().faulty.heal(&host)?;
     wait::until_true("the candidate runs, and was found good", OVER, async || {

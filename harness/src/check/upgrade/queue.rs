@@ -63,7 +63,9 @@ impl Queue<'_> {
             .await?;
         let mut both = 0;
         wait::until_true("both are over", OVER * 2, async || {
-            let (one, other) = (self.phase(&one).await?, self.phase(&other).await?);
+            // In this order: what was begun then must be over now.
+            let other = self.phase(&other).await?;
+            let one = self.phase(&one).await?;
             both += u32::from(one != "Complete" && !["", "Pending"].contains(&other.as_str()));
             Ok(is_over(&one) && is_over(&other))
         })

@@ -32,6 +32,7 @@ const CARGO: &[(&str, &[&str])] = &[
 const LEFT: &[&str] = &[
     "agent.adoption",
     "upgrade.control-plane",
+    "upgrade.recovery",
     "upgrade.containerd",
     "upgrade.crash-matrix",
     "upgrade.random-cuts",

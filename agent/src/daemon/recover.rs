@@ -157,6 +157,10 @@ fn another_is_selected(host: &Host, candidate: &ImageRef) -> bool {
 /// Whether the failure is that of an agent that was started before the candidate was selected. Once systemd has started the
 /// unit anew, its properties no longer tell the two apart.
 async fn failed_before_the_selection(host: &Host, cause: Cause<'_>) -> bool {
+    // The time of one that was emptied or torn is that of the accident.
+    if !matches!(selection::load(host, &selection::SELECTED), Ok(Some(_))) {
+        return false;
+    }
     let selected = host
         .metadata(&selection::SELECTED)
         .and_then(|found| found.modified())

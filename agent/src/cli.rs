@@ -1,4 +1,5 @@
-//! The command line. Deliberately absent: values of the environment, and defaults, which are the rooms' own.
+//! The command line. Deliberately absent: defaults, which are the rooms' own, and values of the environment but for
+//! what systemd tells recovery.
 
 use clap::{Args, Parser, Subcommand, ValueEnum, error::ContextKind, error::ErrorKind};
 

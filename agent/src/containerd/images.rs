@@ -9,6 +9,7 @@ use containerd_client::services::v1::{
     DeleteContentRequest, DeleteImageRequest, DeleteRequest, GetImageRequest, InfoRequest, ListImagesRequest,
     ReadContentRequest,
 };
+use containerd_client::tonic::Request;
 use hostexec::HostPath;
 use image::oci::{Config, Descriptor, Document, Platform};
 use image::{Digest, ImageRef};
@@ -206,23 +207,11 @@ impl Link {
 
     /// A document of the content store, whole and hashed; `None` if it is missing or damaged.
     async fn read(&self, digest: &Digest) -> Result<Option<Vec<u8>>, ContainerdError> {
-        let request = ReadContentRequest {
-            digest: digest.to_string(),
-            offset: 0,
-            size: 0,
-        };
-        let answer = found(self.client.content().read(self.call(request)).await).map_err(refused(READ))?;
-        let Some(mut stream) = answer.map(|answer| answer.into_inner()) else {
-            return Ok(None);
-        };
         let mut bytes = Vec::new();
-        loop {
-            match found(stream.message().await).map_err(refused(READ))? {
-                Some(Some(piece)) => bytes.extend_from_slice(&piece.data),
-                Some(None) => return Ok((Digest::of(&bytes) == *digest).then_some(bytes)),
-                None => return Ok(None),
-            }
-        }
+        let read = self
+            .pieces(self.call(whole(digest)), |piece| bytes.extend_from_slice(piece))
+            .await?;
+        Ok((read && Digest::of(&bytes) == *digest).then_some(bytes))
     }
 
     /// Whether these blobs are what their digests say, read to their last byte.
@@ -239,20 +228,27 @@ impl Link {
     }
 
     async fn hashes(&self, digest: &Digest) -> Result<bool, ContainerdError> {
-        let request = ReadContentRequest {
-            digest: digest.to_string(),
-            offset: 0,
-            size: 0,
-        };
-        let answer = found(self.client.content().read(self.long(request)).await).map_err(refused(READ))?;
+        let mut hash = Sha256::new();
+        let read = self
+            .pieces(self.long(whole(digest)), |piece| hash.update(piece))
+            .await?;
+        Ok(read && Digest::from_hash(hash) == *digest)
+    }
+
+    /// Hands out what is read, piece by piece; false if it is missing, or went away meanwhile.
+    async fn pieces(
+        &self,
+        request: Request<ReadContentRequest>,
+        mut each: impl FnMut(&[u8]),
+    ) -> Result<bool, ContainerdError> {
+        let answer = found(self.client.content().read(request).await).map_err(refused(READ))?;
         let Some(mut stream) = answer.map(|answer| answer.into_inner()) else {
             return Ok(false);
         };
-        let mut hash = Sha256::new();
         loop {
             match found(stream.message().await).map_err(refused(READ))? {
-                Some(Some(piece)) => hash.update(&piece.data),
-                Some(None) => return Ok(Digest::from_hash(hash) == *digest),
+                Some(Some(piece)) => each(&piece.data),
+                Some(None) => return Ok(true),
                 None => return Ok(false),
             }
         }
@@ -311,6 +307,15 @@ pub(super) fn chain_ids(diff_ids: &[Digest]) -> Vec<Digest> {
         chain.push(next);
     }
     chain
+}
+
+/// All of a blob.
+fn whole(digest: &Digest) -> ReadContentRequest {
+    ReadContentRequest {
+        digest: digest.to_string(),
+        offset: 0,
+        size: 0,
+    }
 }
 
 /// Labels of one entry.

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
-use image::layout::{Entry, Layer, Layout};
+use image::layout::{self, Entry, Layer, Layout};
 use image::{Digest, ImageRef, Repository};
 use tokio::sync::Mutex;
 
@@ -163,13 +163,7 @@ pub(crate) async fn heavy(profile: Profile, number: u64) -> Result<Built> {
         let mut image = content::image(entries.clone(), Variant::Good);
         let ballast = Entry::bytes("/usr/share/ballast", 0o644, Chance::of(number).bytes(BALLAST));
         image.layers.push(Layer::Entries(vec![ballast]));
-        let layout = Layout::of(&image, None)?;
-        let digest = layout.roots()[0].digest.clone();
-        Ok(Built {
-            digest,
-            layout,
-            entries,
-        })
+        Built::of(entries, &image, None)
     };
     tokio::task::spawn_blocking(pack).await?
 }
@@ -204,18 +198,23 @@ async fn pack(programs: Programs, variant: Variant) -> Result<Built> {
         } else {
             format!("{}-{variant}", content::VERSION)
         };
-        let layout = Layout::of(&image, Some(&format!("{REPOSITORY}:{tag}")))?;
-        let digest = layout.roots()[0].digest.clone();
-        Ok(Built {
-            digest,
-            layout,
-            entries,
-        })
+        Built::of(entries, &image, Some(&format!("{REPOSITORY}:{tag}")))
     };
     tokio::task::spawn_blocking(pack).await?
 }
 
 impl Built {
+    /// The layout of an image of these entries, under a name if it has one.
+    fn of(entries: Vec<Entry>, image: &layout::Image, name: Option<&str>) -> Result<Self> {
+        let layout = Layout::of(image, name)?;
+        let digest = layout.roots()[0].digest.clone();
+        Ok(Self {
+            digest,
+            layout,
+            entries,
+        })
+    }
+
     /// What a registry keeps and a host pulls, in bytes.
     pub(crate) fn size(&self) -> usize {
         self.layout.blobs().values().map(Vec::len).sum()

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use image::ImageRef;
 
 use crate::check::Context;
@@ -120,6 +120,21 @@ impl Seen {
     /// It did not, or for another.
     pub(super) fn failed(&self, reasons: &[&str]) -> Result<()> {
         self.ended("Failed", reasons)
+    }
+
+    /// Its message has each of these words, or one of those that stand in one with `|` between them.
+    ///
+    /// # Errors
+    /// Which it has not.
+    pub(super) fn names(&self, says: &[&str]) -> Result<()> {
+        let message = self.over.message();
+        for words in says {
+            ensure!(
+                words.split('|').any(|word| message.contains(word)),
+                "the message does not name {words}: {message:?}"
+            );
+        }
+        Ok(())
     }
 
     fn ended(&self, phase: &str, reasons: &[&str]) -> Result<()> {

@@ -193,13 +193,7 @@ impl Full<'_> {
 
     async fn came_to_nothing(&self, before: &Before, seen: &Seen, says: &[&str]) -> Result<()> {
         seen.failed(&["ExecutionFailed"])?;
-        let message = seen.over.message();
-        for words in says {
-            ensure!(
-                words.split('|').any(|word| message.contains(word)),
-                "the message does not name {words}: {message:?}"
-            );
-        }
+        seen.names(says)?;
         let now = State::of(&self.host).await?;
         ensure!(now == before.state, "{:?} became {now:?}", before.state);
         before.store.is_as_before(&self.host).await?;

@@ -135,12 +135,7 @@ impl<'a> Network<'a> {
         }
         seen.failed(&["ExecutionFailed"])?;
         let message = seen.over.message();
-        for words in says {
-            ensure!(
-                words.split('|').any(|word| message.contains(word)),
-                "the message does not name {words}: {message:?}"
-            );
-        }
+        seen.names(says)?;
         ensure!(
             message.contains(HOST),
             "the message does not name the registry: {message:?}"

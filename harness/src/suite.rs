@@ -31,8 +31,6 @@ const CARGO: &[(&str, &[&str])] = &[
 /// read by a person; a suite that now and then misses a moment would help nobody.
 const LEFT: &[&str] = &[
     "agent.adoption",
-    "upgrade.control-plane",
-    "upgrade.recovery",
     "upgrade.containerd",
     "upgrade.crash-matrix",
     "upgrade.random-cuts",

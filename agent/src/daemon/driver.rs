@@ -198,7 +198,7 @@ impl Driver<'_> {
             let tell = |progress| {
                 words.send_replace(report::progress(image, &progress));
             };
-            candidate::stage(self.host, image, before, tell).await.map(|()| before)
+            candidate::stage(self.host, image, before, tell).await
         };
         let staged = tokio::select! {
             // Dropped, a pull leaves a lease that ends by itself, and what the next pull goes on from.
@@ -208,7 +208,10 @@ impl Driver<'_> {
             never = self.teller.follow(order, follow) => match never {},
         };
         match staged {
-            Ok(before) => Event::Staged { before },
+            // Looked at once more: a pull may take minutes, and what failed in them is no fault of the candidate.
+            Ok(()) => Event::Staged {
+                before: judge::observe(self.host, &self.around).await,
+            },
             Err(why) => {
                 warn!(why, "the agent image could not be made ready");
                 Event::Failed { why }

@@ -19,6 +19,10 @@ use crate::wait;
 /// The bridge in the namespace.
 pub(crate) const BRIDGE: &str = "br0";
 
+/// The bridge's own address, which it keeps. Left to the kernel it would be the lowest of its ports', and change whenever a host comes or
+/// goes: every other host then speaks for half a minute to a gateway that is not there.
+pub(crate) const ADDRESS: &str = "02:61:66:6e:00:01";
+
 /// The process that holds the namespace, among the run's servers.
 const HOLDER: &str = "network";
 
@@ -77,7 +81,8 @@ impl Net {
         })
         .await?;
         self.ip("link set lo up").await?;
-        self.ip(&format!("link add {BRIDGE} type bridge")).await?;
+        self.ip(&format!("link add {BRIDGE} address {ADDRESS} type bridge"))
+            .await?;
         self.ip(&format!("addr add {}/24 dev {BRIDGE}", self.gateway())).await?;
         self.ip(&format!("link set {BRIDGE} up")).await
     }

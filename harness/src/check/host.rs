@@ -6,6 +6,7 @@ use anyhow::{Context as _, Result, ensure};
 
 use super::{Check, Context, check};
 use crate::host::{Cut, Disk, Host, Options, Variant};
+use crate::net::{ADDRESS, BRIDGE};
 use crate::wait;
 
 pub(super) const CHECKS: [Check; 5] = [
@@ -186,10 +187,13 @@ async fn power_cut(context: &Context) -> Result<()> {
     Ok(())
 }
 
-/// Faults of one host's cable.
+/// Faults of one host's cable; and the gateway is the same one, whoever comes and goes.
 async fn network(context: &Context) -> Result<()> {
     let host = context.host(Options::default()).await?;
     let gateway = context.bed.net.gateway();
+    let bridge = context.bed.net.command("ip").args(["-brief", "link", "show", BRIDGE]);
+    let bridge = bridge.read().await?;
+    ensure!(bridge.contains(ADDRESS), "the bridge took a port's address: {bridge}");
     let reaches = async || Ok(host.exec(&["ping", "-q", "-c1", "-W1", &gateway]).await?.ok());
     wait::until_true("the gateway answers", Duration::from_secs(20), reaches).await?;
     for how in [Cut::Link, Cut::Drop, Cut::Reset] {

@@ -1,5 +1,6 @@
 //! The connection to the host's containerd, and its answers as our errors.
 
+use std::error::Error as _;
 use std::io;
 use std::time::Duration;
 
@@ -23,7 +24,7 @@ const FULL: [&str; 2] = ["no space left on device", "disk quota exceeded"];
 /// Why containerd did not do its part.
 #[derive(Debug, thiserror::Error)]
 pub enum ContainerdError {
-    /// It can't be reached.
+    /// It can't be reached, or went away before it answered.
     #[error("containerd can't be reached at {FOLDER}/{SOCKET}: {what}")]
     Away {
         /// Why.
@@ -162,11 +163,14 @@ impl Link {
     }
 }
 
-/// Names the step of a failed call.
+/// Names the step of a failed call. A status that has a source was made on this side: the connection broke.
 pub(super) fn refused(step: &'static str) -> impl Fn(Status) -> ContainerdError {
     move |status| {
         let what = format!("{}: {}", status.code(), status.message());
-        if FULL.iter().any(|full| status.message().contains(full)) {
+        if status.source().is_some() {
+            let what = format!("{step}: {}", status.message());
+            ContainerdError::Away { what }
+        } else if FULL.iter().any(|full| status.message().contains(full)) {
             ContainerdError::Full { step, what }
         } else {
             ContainerdError::Refused { step, what }

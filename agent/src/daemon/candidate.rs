@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use hostexec::{Host, HostPath};
 use image::ImageRef;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
 use units::name;
 
 use super::check;
-use crate::containerd::{self, Containerd, Limits, Origin, Output, Registries, View};
+use crate::containerd::{self, CheckError, Containerd, ContainerdError, Limits, Origin, Output, Registries, View};
 use crate::model::chain;
 use crate::report;
 use crate::store::{journal, selection};
@@ -22,6 +22,13 @@ const PROGRAM: &str = "/usr/bin/aks-flex-node";
 const VERSION: Duration = Duration::from_secs(60);
 /// How long its look at the host may take, of whose parts each ends after 8 s.
 const SELF_CHECK: Duration = Duration::from_secs(30);
+/// Pauses between two runs when containerd went away: it is started anew within seconds, or the agent ends with it.
+const AWAY: [Duration; 4] = [
+    Duration::from_secs(1),
+    Duration::from_secs(2),
+    Duration::from_secs(4),
+    Duration::from_secs(8),
+];
 /// How often the log says how far a pull is.
 const PROGRESS: Duration = Duration::from_secs(5);
 
@@ -83,7 +90,8 @@ pub(super) async fn stage(
     check::fit(&report, before)
 }
 
-/// Runs the image's agent to its end; gives what it wrote.
+/// Runs the image's agent to its end; gives what it wrote. Begins anew while it is containerd that went away: when that takes the
+/// agent along, the next daemon goes on.
 async fn run(
     containerd: &Containerd,
     image: &ImageRef,
@@ -94,7 +102,17 @@ async fn run(
     let cgroup = format!("{}/{}/{CHECK_GROUP}", name::SLICE_CGROUP, name::AGENT);
     let argv = [&[PROGRAM], line].concat();
     let verb = line.first().copied().unwrap_or_default();
-    match containerd.run_check(image, &argv, view, &cgroup, limit).await {
+    let mut pauses = AWAY.into_iter();
+    let ended = loop {
+        let ended = containerd.run_check(image, &argv, view, &cgroup, limit).await;
+        let (Err(CheckError::Containerd(error @ ContainerdError::Away { .. })), Some(pause)) = (&ended, pauses.next())
+        else {
+            break ended;
+        };
+        warn!(%error, "the agent of the image is run anew");
+        sleep(pause).await;
+    };
+    match ended {
         Ok(Output { code: 0, tail }) => Ok(tail),
         Ok(Output { code, tail }) => {
             let ended = format!("the agent of the image, run with `{verb}`, ended with status {code}");

@@ -1,6 +1,7 @@
 //! What the tests stand on: a registry, images in it, a folder that plays the host.
 
 use std::net::TcpListener;
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -276,6 +277,18 @@ impl Engine {
 
     pub(crate) fn containerd(&self) -> agent::containerd::Containerd {
         agent::containerd::Containerd::connect(&self.bed.host())
+    }
+
+    /// Kills containerd and starts another one in its mounts; what it ran lives on.
+    pub(crate) fn restart(&mut self) {
+        let mounts = std::fs::File::open(format!("/proc/{}/ns/mnt", self.containerd.0.id())).unwrap();
+        let mounts = format!("--mount=/proc/{}/fd/{}", std::process::id(), mounts.as_raw_fd());
+        self.containerd.0.kill().unwrap();
+        self.containerd.0.wait().unwrap();
+        let config = self.bed.path("containerd.toml");
+        let args = [&mounts, "containerd", "--config", config.to_str().unwrap()];
+        self.containerd = Running::start("nsenter", "util-linux", &args, &self.bed.path("containerd.log"));
+        until("containerd again", || self.ctr_output(&["version"]).status.success());
     }
 
     /// A cgroup that no other test uses.

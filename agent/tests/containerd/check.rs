@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use agent::containerd::{CHECK, CheckError, Containerd, View};
+use agent::containerd::{CHECK, CheckError, Containerd, ContainerdError, View};
 use image::ImageRef;
 use image::layout::{Entry, Image, Layer, Layout};
 
-use crate::bed::{Engine, LIMITS};
+use crate::bed::{Engine, LIMITS, until};
 
 const LIMIT: Duration = Duration::from_secs(10);
 
@@ -126,6 +126,37 @@ async fn a_check_waits_for_an_earlier_one_that_is_on_its_way_out() {
     let (output, ()) = tokio::join!(check, goes);
     assert_eq!(output.unwrap().tail, "here");
     clean(&engine);
+}
+
+/// fc_c3: what runs it dies on the way; the one after it clears the place.
+#[tokio::test]
+async fn a_containerd_that_goes_away_during_a_check_is_said_to_be_away_and_the_next_check_runs() {
+    let mut engine = Engine::new();
+    let (containerd, image) = busybox(&engine).await;
+    let (cgroup, checked) = (engine.cgroup(), (containerd.clone(), image.clone()));
+    let check = tokio::spawn(async move {
+        let argv = ["/usr/bin/busybox", "sleep", "100"];
+        let (containerd, image) = checked;
+        containerd.run_check(&image, &argv, View::Image, &cgroup, LIMIT).await
+    });
+    let engine = tokio::task::spawn_blocking(move || {
+        until("the check's task", || {
+            engine.ctr(&["tasks", "ls", "-q"]).trim() == CHECK
+        });
+        engine.restart();
+        engine
+    });
+    let engine = engine.await.unwrap();
+    let error = check.await.unwrap().unwrap_err();
+    assert!(
+        matches!(&error, CheckError::Containerd(ContainerdError::Away { .. })),
+        "{error:?}"
+    );
+    let argv = ["/usr/bin/busybox", "echo", "here"];
+    let cgroup = engine.cgroup();
+    let output = containerd.run_check(&image, &argv, View::Image, &cgroup, LIMIT);
+    // The lease of the first can't be ended with it; it ends by itself.
+    assert_eq!(output.await.unwrap().tail, "here");
 }
 
 #[tokio::test]

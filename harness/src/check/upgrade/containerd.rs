@@ -106,16 +106,18 @@ async fn in_phase(context: &Context, host: &Host, phase: Phase, fault: Fault) ->
     }
     hit.context("the moment was not met")?;
     let seen = asked.over(context, OVER).await?;
-    match (seen.over.phase(), phase) {
-        ("Complete", Phase::Pull | Phase::Check | Phase::Switched | Phase::Judging) => {
-            State::of(host).await?.runs(&candidate)?;
-        }
+    let runs = match (seen.over.phase(), phase) {
+        ("Complete", Phase::Pull | Phase::Check | Phase::Switched | Phase::Judging) => &candidate,
         // Whether containerd or the candidate failed can't always be told; what is said must be so.
-        ("Failed", Phase::Check | Phase::Switched | Phase::Judging | Phase::Back) => {
-            State::of(host).await?.runs(&from)?;
-        }
+        ("Failed", Phase::Switched | Phase::Judging | Phase::Back) => &from,
         (end, _) => bail!("it ended {end}, {}: {}", seen.over.reason(), seen.over.message()),
-    }
+    };
+    // The unit may be between two agents: ctr ends with its containerd.
+    wait::until_true("the agent that the operation's end names", AGAIN, async || {
+        State::of(host).await?.runs(runs)?;
+        Ok(true)
+    })
+    .await?;
     // What a recovery left whose containerd went away is removed when one starts again.
     host.exec_ok(&["systemctl", "start", RECOVERY]).await?;
     let only = wait::until("exactly one agent", AGAIN, async || host.agent().only().await).await?;

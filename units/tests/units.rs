@@ -289,6 +289,17 @@ fn fc_s1_fc_s2_no_unit_of_ours_can_meet_a_start_limit() {
     }
 }
 
+/// What goes down with a unit is not up again by itself when that unit is.
+#[test]
+fn fc_r14_no_unit_of_ours_goes_down_with_the_agents() {
+    for unit in all().iter().filter(|unit| unit.name != name::AGENT) {
+        for key in ["Requires", "Requisite", "BindsTo", "PartOf"] {
+            let needs = values(unit, key).join(" ");
+            assert!(!needs.contains(name::AGENT), "{}: {key}={needs}", unit.name);
+        }
+    }
+}
+
 #[test]
 fn the_agents_unit_never_gives_up() {
     let unit = units::agent(&AgentUnit::default());

@@ -57,7 +57,7 @@ pub(super) const CHECKS: [Check; 22] = [
         "upgrade.recovery",
         Cloud,
         900,
-        recovery::fc_r4_fc_r5_fc_r15_fc_r16_fc_u15_fc_u28_fc_n10_recovery
+        recovery::fc_r4_fc_r5_fc_r15_fc_r16_fc_s9_fc_u15_fc_u28_fc_n10_recovery
     ),
     check!(
         "upgrade.containerd",

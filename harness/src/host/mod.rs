@@ -296,11 +296,19 @@ impl Host {
     /// # Errors
     /// It does not go down, or not come up again.
     pub(crate) async fn reboot(&self) -> Result<()> {
+        self.reboot_by("systemctl reboot").await
+    }
+
+    /// As `reboot`, by a script of one's own.
+    ///
+    /// # Errors
+    /// As `reboot`.
+    pub(crate) async fn reboot_by(&self, script: &str) -> Result<()> {
         let before = self
             .leader()
             .with_context(|| format!("host {} is off", self.plan.name))?;
         // The answer may be lost with the bus.
-        let _ = self.exec(&["systemctl", "reboot"]).await;
+        let _ = self.exec(&["bash", "-c", script]).await;
         wait::until_true(&format!("reboot of host {}", self.plan.name), LIFE, async || {
             Ok(self.leader().is_some_and(|leader| leader != before))
         })

@@ -108,7 +108,7 @@ async fn wrap_systemctl(host: &Host, instead: &str) -> Result<()> {
 }
 
 /// Whatever is out of reach, the last good agent is back soon, pulls nothing, and the operation says why.
-pub(super) async fn fc_r4_fc_r5_fc_r15_fc_r16_fc_u15_fc_u28_fc_n10_recovery(context: &Context) -> Result<()> {
+pub(super) async fn fc_r4_fc_r5_fc_r15_fc_r16_fc_s9_fc_u15_fc_u28_fc_n10_recovery(context: &Context) -> Result<()> {
     let host = context.joined().await?;
     // The first upgrade ever: nothing says which image was the last good one.
     ensure!(!host.exists(LAST_GOOD).await?, "this host was upgraded before");
@@ -143,6 +143,30 @@ pub(super) async fn fc_r4_fc_r5_fc_r15_fc_r16_fc_u15_fc_u28_fc_n10_recovery(cont
             .await
             .with_context(|| format!("{fault:?}"))?;
     }
+    reboot_wins(context, &host).await.context("a reboot is on its way")
+}
+
+/// A candidate dies when the host is already going down: nobody tries to stop that, and the next boot sees the rest done.
+async fn reboot_wins(context: &Context, host: &Host) -> Result<()> {
+    let good = State::of(host).await?.image;
+    let asked = switched_to_mute(context, host).await?;
+    let script = format!("systemctl --no-block reboot; systemctl kill --kill-whom=main --signal=KILL {UNIT}");
+    host.reboot_by(&script).await?;
+    let seen = asked.over(context, OVER).await?;
+    seen.failed(&["DaemonFailed"])?;
+    wait::until_true("the last good agent runs", TIDY, async || {
+        State::of(host).await?.runs(&good)?;
+        Ok(true)
+    })
+    .await?;
+    let said = host
+        .exec_ok(&["journalctl", "--boot=-1", "--quiet", "--output=cat", "_PID=1"])
+        .await?;
+    let refused: Vec<_> = said
+        .lines()
+        .filter(|line| line.contains("destructive") && line.contains("aks-flex-node"))
+        .collect();
+    ensure!(refused.len() <= 1, "it was tried again and again: {refused:?}");
     Ok(())
 }
 

@@ -7,7 +7,6 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
 
-use crate::agent_image;
 use crate::bed::{self, Bed};
 use crate::cache::Cache;
 use crate::check::{self, Selection};
@@ -16,7 +15,7 @@ use crate::cloud::faulty::{self, Faulty};
 use crate::deps;
 use crate::host::Host;
 use crate::host::supervisor::{self, Inner};
-use crate::{bench, logs, suite, up};
+use crate::{bench, logs, ship, suite, up};
 
 /// Names the Kubernetes programs for every verb that needs them.
 const KUBE: &str = "AKS_FLEX_NODE_HARNESS_KUBE";
@@ -45,8 +44,8 @@ enum Verb {
     Kubectl(Kubectl),
     /// Show the logs of a bed: a host's journal, or a server of the cloud.
     Logs(Logs),
-    /// Build the agent's OCI image and print its reference.
-    Image(agent_image::Options),
+    /// Build the agent's OCI image and print its reference; also: push it, into a bed too.
+    Image(ship::Options),
     /// Measure, and write docs/performance.md.
     Bench(Bench),
     /// Formatting, lints, unit tests, checks: what CI runs.
@@ -188,7 +187,7 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode> {
 async fn verb(verb: Verb) -> Result<ExitCode> {
     let good = match verb {
         Verb::Deps => deps::ensure().await.map(|()| true)?,
-        Verb::Image(options) => agent_image::run(options).await.map(|()| true)?,
+        Verb::Image(options) => ship::ship(options).await.map(|()| true)?,
         Verb::Check(options) | Verb::Test(options) if options.list => {
             check::list(&Selection::of(&options.names, &options.group)?);
             true

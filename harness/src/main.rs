@@ -30,6 +30,7 @@ mod process;
 mod product;
 mod progress;
 mod run;
+mod ship;
 mod suite;
 mod up;
 mod wait;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use image::ImageRef;
 use serde_json::Value;
 
@@ -90,6 +90,12 @@ impl Joining {
     }
 }
 
+/// The parameters of an operation that asks for an upgrade to that image.
+pub(crate) fn upgrade_to(image: &ImageRef) -> [(&'static str, String); 2] {
+    let url = format!("oci://{}", image.repository);
+    [("downloadURL", url), ("sha256", image.digest.hex().to_owned())]
+}
+
 impl Cloud {
     /// Asks the agent of a host for an upgrade to that image, under a name of its own, and waits until the operation is over.
     ///
@@ -98,12 +104,8 @@ impl Cloud {
     pub(crate) async fn upgrade(&self, host: &str, to: &ImageRef, limit: Duration) -> Result<Operation> {
         static NUMBER: AtomicU32 = AtomicU32::new(1);
         let name = format!("upgrade-{host}-{}", NUMBER.fetch_add(1, Ordering::Relaxed));
-        let image = to.to_string();
-        let (repository, digest) = image
-            .split_once("@sha256:")
-            .context("an image is named by its digest")?;
-        let url = format!("oci://{repository}");
-        let parameters = [("downloadURL", url.as_str()), ("sha256", digest)];
+        let parameters = upgrade_to(to);
+        let parameters = parameters.each_ref().map(|(key, value)| (*key, value.as_str()));
         self.cluster
             .machine_operation(&name, host, "AgentUpgrade", &parameters)
             .await?;

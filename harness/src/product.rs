@@ -55,7 +55,7 @@ impl Product {
         let path = dir.join("aks-flex-node");
         fs::write(&path, bytes)?;
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
-        let image = cloud.registry.push(&layout, REPOSITORY, "good").await?;
+        let image = push(cloud, &layout, "good").await?;
         Ok(Self {
             image,
             size: size(&layout)?,
@@ -79,7 +79,7 @@ impl Product {
         let folder = tempfile::tempdir_in(&self.dir)?;
         let layout = folder.path().join("layout");
         agent_image::build(self.profile, variant).await?.write_folder(&layout)?;
-        let image = cloud.registry.push(&layout, REPOSITORY, &variant.to_string()).await?;
+        let image = push(cloud, &layout, &variant.to_string()).await?;
         pushed.insert(variant, image.clone());
         Ok(image)
     }
@@ -97,7 +97,7 @@ impl Product {
         let layout = folder.path().join("layout");
         agent_image::heavy(self.profile, number).await?.write_folder(&layout)?;
         let tag = format!("heavy-{number}");
-        let image = cloud.registry.push(&layout, REPOSITORY, &tag).await?;
+        let image = push(cloud, &layout, &tag).await?;
         pushed.insert(number, image.clone());
         Ok(image)
     }
@@ -114,6 +114,14 @@ impl Product {
             .read()
             .await
     }
+}
+
+/// Pushes an image to where the agents of a bed lie.
+///
+/// # Errors
+/// The registry's.
+pub(crate) async fn push(cloud: &Cloud, layout: &Path, tag: &str) -> Result<ImageRef> {
+    cloud.registry.push(layout, REPOSITORY, tag).await
 }
 
 /// The agent's program in an OCI layout.

@@ -82,7 +82,8 @@ fn guide(bed: &Bed, host: &Host) -> String {
          cargo harness exec{of} {name} -- machinectl list\n  \
          cargo harness kubectl{of} -- get nodes,pods -o wide\n  \
          cargo harness logs{of} {name}\n  \
-         cargo harness logs{of}            the servers that log\n  \
+         cargo harness logs{of}            the hosts and servers that log\n  \
+         cargo harness image --run {run} --variant second            another agent for its hosts, and how to upgrade to it\n  \
          cargo harness down{of}            removes all of it\n\
          \nIts files: {}",
         bed.net.gateway(),

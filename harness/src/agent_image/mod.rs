@@ -13,7 +13,7 @@ use std::fmt;
 use std::fs;
 use std::io::{BufWriter, Write};
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,13 +25,13 @@ use tokio::sync::Mutex;
 
 use crate::chance::Chance;
 use crate::command::Command;
-use crate::progress::{note, step};
+use crate::progress::step;
 use programs::{Programs, Workspace};
 
 pub(crate) use reproducible::{Twice, reproducible};
 
 /// Where releases are published.
-const REPOSITORY: &str = "ghcr.io/azure/aks-flex-node-agent";
+pub(crate) const REPOSITORY: &str = "ghcr.io/azure/aks-flex-node-agent";
 
 /// The environment's word on the profile, for the inner loop.
 pub(crate) const PROFILE: &str = "AKS_FLEX_NODE_HARNESS_PROFILE";
@@ -264,7 +264,7 @@ impl Built {
     ///
     /// # Errors
     /// skopeo's.
-    async fn push(&self, to: &Repository) -> Result<ImageRef> {
+    pub(crate) async fn push(&self, to: &Repository) -> Result<ImageRef> {
         let folder = tempfile::tempdir()?;
         self.layout.write_folder(folder.path())?;
         let image = to.at(self.digest.clone());
@@ -285,55 +285,10 @@ fn is_local(repository: &Repository) -> bool {
     registry.split(':').next() == Some("localhost") || registry.starts_with("127.") || registry.starts_with("[::1]")
 }
 
-/// What `cargo harness image` is asked for.
-#[derive(clap::Args)]
-pub(crate) struct Options {
-    /// Where to write it: a folder for the OCI layout, or a file whose name ends in `.tar` for an archive.
-    #[arg(long, value_name = "DIR|FILE.tar")]
-    output: Option<PathBuf>,
-    /// Where to push it by digest.
-    #[arg(long, value_name = "REGISTRY/REPOSITORY")]
-    push: Option<String>,
-    /// A new folder for the image's files, for `image/Containerfile`.
-    #[arg(long, value_name = "DIR")]
-    rootfs: Option<PathBuf>,
-    /// Which image: the agent's own, or one that a host must survive.
-    #[arg(long, value_enum, default_value_t)]
-    variant: Variant,
-    /// The Cargo profile of what is in it.
-    #[arg(long, value_enum, default_value_t, env = PROFILE)]
-    profile: Profile,
-}
-
-/// Builds the image, writes and pushes it as asked, and prints its reference.
-///
-/// # Errors
-/// What the build, the disk or the registry answered.
-pub(crate) async fn run(options: Options) -> Result<()> {
-    // Before the build, which takes minutes. The text may hold a password: it is not repeated.
-    let to = options.push.as_deref().map(str::parse::<Repository>);
-    let to = to.transpose().context("--push")?;
-    let built = build(options.profile, options.variant).await?;
-    note(&format!("{} bytes compressed", built.size()));
-    if let Some(path) = &options.output {
-        match path.extension() {
-            Some(end) if end == "tar" => built.write_archive(path)?,
-            Some(_) | None => built.write_folder(path)?,
-        }
-    }
-    if let Some(folder) = &options.rootfs {
-        built.write_rootfs(folder)?;
-    }
-    let image = match &to {
-        Some(to) => step(&format!("push to {to}"), built.push(to)).await?,
-        None => REPOSITORY.parse::<Repository>()?.at(built.digest.clone()),
-    };
-    println!("{image}");
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
     use super::*;
 
     fn built() -> Built {

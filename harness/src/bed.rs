@@ -112,3 +112,12 @@ pub(crate) async fn down(cache: &Cache, id: &str, all: bool) -> Result<()> {
     }
     Ok(())
 }
+
+/// Takes down one host of a bed.
+///
+/// # Errors
+/// There is none of that name, or it can't be taken down.
+pub(crate) async fn down_host(cache: &Cache, id: &str, name: &str) -> Result<()> {
+    let host = Host::open(&Run::open(cache, id)?, name)?;
+    step(&format!("take down host {name} of {id}"), host.down()).await
+}

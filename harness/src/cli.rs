@@ -15,7 +15,7 @@ use crate::cloud::faulty::{self, Faulty};
 use crate::deps;
 use crate::host::Host;
 use crate::host::supervisor::{self, Inner};
-use crate::{bench, logs, ship, suite, up};
+use crate::{bench, boot, logs, ship, suite, up};
 
 /// Names the Kubernetes programs for every verb that needs them.
 const KUBE: &str = "AKS_FLEX_NODE_HARNESS_KUBE";
@@ -34,9 +34,11 @@ enum Verb {
     Deps,
     /// Make a bed: image, network, registry, cluster, and a host that joins and runs a pod.
     Up(Up),
+    /// Boot one more host in a bed: as the bed's own, from inputs of yours, or from your Ignition config.
+    Boot(Boot),
     /// Run checks: all of them, those named, or those of a group.
     Check(Check),
-    /// Remove a bed and everything it made.
+    /// Remove a bed and everything it made, or one host of it.
     Down(Down),
     /// Run a command in a host of a bed: `exec HOST -- CMD…`.
     Exec(Exec),
@@ -82,6 +84,20 @@ pub(crate) struct Up {
 }
 
 #[derive(Args)]
+pub(crate) struct Boot {
+    #[command(flatten)]
+    pub(crate) bed: Name,
+    /// The host's name, and its node's: a letter and up to eight letters or digits, all small.
+    pub(crate) host: String,
+    /// A folder as docs/ignition.md has it: what is in it takes the place of the bed's own input.
+    #[arg(long, value_name = "DIR", conflicts_with = "ignition")]
+    pub(crate) inputs: Option<PathBuf>,
+    /// An Ignition config (JSON, up to 3.3.0), taken as it is.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) ignition: Option<PathBuf>,
+}
+
+#[derive(Args)]
 pub(crate) struct Check {
     /// Checks by name, such as `join.first-boot`.
     pub(crate) names: Vec<String>,
@@ -121,6 +137,9 @@ pub(crate) struct Down {
     /// Remove every bed, whoever made it.
     #[arg(long)]
     pub(crate) all: bool,
+    /// Remove that host alone.
+    #[arg(long, conflicts_with = "all")]
+    pub(crate) host: Option<String>,
 }
 
 #[derive(Args)]
@@ -205,9 +224,18 @@ async fn verb(verb: Verb) -> Result<ExitCode> {
             let bed = Bed::open(&Cache::open()?, &bed.run)?;
             faulty::serve(&Faulty::of(&bed.run, &bed.net)).await.map(|()| true)?
         }
-        Verb::Down(options) => bed::down(&Cache::open()?, &options.bed.run, options.all)
-            .await
-            .map(|()| true)?,
+        Verb::Boot(options) => {
+            deps::ensure().await?;
+            boot::boot(&options).await.map(|()| true)?
+        }
+        Verb::Down(options) => {
+            let cache = Cache::open()?;
+            match &options.host {
+                Some(host) => bed::down_host(&cache, &options.bed.run, host).await?,
+                None => bed::down(&cache, &options.bed.run, options.all).await?,
+            }
+            true
+        }
         Verb::Exec(options) => {
             let bed = Bed::open(&Cache::open()?, &options.bed.run)?;
             let code = Host::open(&bed.run, &options.host)?

@@ -10,6 +10,7 @@ mod agent_image;
 mod base;
 mod bed;
 mod bench;
+mod boot;
 mod ca;
 mod cache;
 mod cargo;

@@ -8,6 +8,7 @@ use anyhow::Result;
 use image::ImageRef;
 use serde_json::Value;
 
+use crate::cache;
 use crate::cloud::cluster::{Operation, Token};
 use crate::cloud::{Cloud, join};
 use crate::host::{Host, Options};
@@ -54,12 +55,13 @@ impl Joining {
         })
     }
 
-    /// Writes the inputs into a new folder of the run.
+    /// Writes the inputs into a folder of the run, in the place of what an earlier host of that name was given.
     ///
     /// # Errors
     /// A file can't be written.
     pub(crate) fn write_inputs(&self, run: &Run) -> Result<PathBuf> {
         let folder = run.cloud_dir().join("inputs").join(&self.name);
+        cache::remove_tree(&folder)?;
         join::write_inputs(&folder, &self.agent, &self.config)?;
         for (name, text) in &self.inputs {
             let path = folder.join(name);

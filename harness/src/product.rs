@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use image::{Digest, ImageRef};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::sync::Mutex;
 
@@ -33,6 +34,16 @@ pub(crate) struct Product {
     heavies: Arc<Mutex<BTreeMap<u64, ImageRef>>>,
 }
 
+/// What another process has to know of it.
+#[derive(Serialize, Deserialize)]
+struct File {
+    image: ImageRef,
+    size: u64,
+}
+
+/// Where that lies, in its folder.
+const FILE: &str = "product.json";
+
 impl Product {
     /// Builds the agent's image, or takes the OCI layout `given`, and pushes it into the cloud's registry. `dir` keeps what is made on the way.
     ///
@@ -56,14 +67,37 @@ impl Product {
         fs::write(&path, bytes)?;
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
         let image = push(cloud, &layout, "good").await?;
-        Ok(Self {
+        let file = File {
             image,
             size: size(&layout)?,
+        };
+        fs::write(dir.join(FILE), serde_json::to_vec(&file)?)?;
+        Ok(Self::of(file, profile, dir))
+    }
+
+    /// What another process has made in that folder.
+    ///
+    /// # Errors
+    /// None has.
+    pub(crate) fn open(dir: &Path) -> Result<Self> {
+        let path = dir.join(FILE);
+        let text = fs::read(&path).with_context(|| format!("the bed has no agent: no {}", path.display()))?;
+        Ok(Self::of(
+            serde_json::from_slice(&text)?,
+            Profile::of_environment()?,
+            dir,
+        ))
+    }
+
+    fn of(file: File, profile: Profile, dir: &Path) -> Self {
+        Self {
+            image: file.image,
+            size: file.size,
             profile,
             dir: dir.to_owned(),
             pushed: Arc::default(),
             heavies: Arc::default(),
-        })
+        }
     }
 
     /// Another image than the one that hosts start with, in the registry.

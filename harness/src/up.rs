@@ -84,6 +84,7 @@ fn guide(bed: &Bed, host: &Host) -> String {
          cargo harness logs{of} {name}\n  \
          cargo harness logs{of}            the hosts and servers that log\n  \
          cargo harness image --run {run} --variant second            another agent for its hosts, and how to upgrade to it\n  \
+         cargo harness boot --run {run} node2            one more host; `--inputs` or `--ignition`: from what is yours\n  \
          cargo harness down{of}            removes all of it\n\
          \nIts files: {}",
         bed.net.gateway(),

@@ -102,9 +102,9 @@ impl Host {
         let net = Net::of(run);
         let dir = run.host_dir(name);
         let plan = {
-            let _lock = run.cache.lock(&format!("hosts-{}", run.id)).await?;
+            let _lock = run.cache.lock("hosts").await?;
             if dir.exists() {
-                bail!("there is a host {name} already");
+                bail!("there is a host {name} in run {} already", run.id);
             }
             let taken: Vec<u8> = Self::list(run).iter().map(|host| host.plan.number).collect();
             let number = (10..=250)

@@ -8,7 +8,7 @@ use crate::command::Command;
 
 /// The Cargo that started us, or else the one at hand, as from a shell.
 pub(crate) fn cargo() -> Command {
-    cargo_by(Command::new)
+    cargo_by(Command::tied)
 }
 
 /// The same, with a command made of the program by `by`: one that runs it elsewhere.

@@ -205,7 +205,15 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode> {
 
 async fn verb(verb: Verb) -> Result<ExitCode> {
     let good = match verb {
-        Verb::Deps => deps::ensure().await.map(|()| true)?,
+        Verb::Deps => {
+            let installed = deps::ensure().await?;
+            if installed.is_empty() {
+                println!("everything is there");
+            } else {
+                println!("installed: {}", installed.join(" "));
+            }
+            true
+        }
         Verb::Image(options) => ship::ship(options).await.map(|()| true)?,
         Verb::Check(options) | Verb::Test(options) if options.list => {
             check::list(&Selection::of(&options.names, &options.group)?);

@@ -11,6 +11,9 @@ use tokio::io::AsyncWriteExt;
 /// The limit of a program that was given none.
 const LIMIT: Duration = Duration::from_secs(120);
 
+/// The `PATH` of programs that run in another root, whatever ours is.
+pub(crate) const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
 /// What a program left behind.
 #[derive(Clone, Debug)]
 pub(crate) struct Output {
@@ -47,6 +50,13 @@ impl Command {
             stdin: Vec::new(),
             limit: LIMIT,
         }
+    }
+
+    /// A program that ends with us, however we end: what builds for minutes must not go on for nobody. What it started itself is told by it,
+    /// or comes to its own end.
+    pub(crate) fn tied(program: impl AsRef<OsStr>) -> Self {
+        // The kernel tells it when the thread that started it ends: ours is the first one, the only one of the runtime.
+        Self::line(&["setpriv", "--pdeathsig=TERM", "--"]).arg(program)
     }
 
     /// A whole line at once.
@@ -208,6 +218,34 @@ mod tests {
             .await
             .unwrap_err();
         assert_eq!(error.to_string(), "`sleep 9` did not end within 20ms");
+    }
+
+    #[tokio::test]
+    async fn a_tied_program_is_told_when_who_started_it_ends() {
+        let folder = tempfile::tempdir().unwrap();
+        let told = folder.path().join("told");
+        let script = format!(
+            "trap 'touch {}; exit' TERM; echo on; while :; do sleep 0.05; done",
+            told.display()
+        );
+        let thread = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .unwrap();
+            runtime.block_on(async {
+                let mut command = Command::tied("sh").args(["-c", &script]).into_inner();
+                let child = command.kill_on_drop(false).stdout(Stdio::piped()).spawn().unwrap();
+                // Until it traps the signal.
+                tokio::io::AsyncReadExt::read_u8(&mut child.stdout.unwrap())
+                    .await
+                    .unwrap();
+            });
+        });
+        thread.join().unwrap();
+        crate::wait::until_true("it is told", Duration::from_secs(20), async || Ok(told.exists()))
+            .await
+            .unwrap();
     }
 
     #[tokio::test]

@@ -1,5 +1,7 @@
-//! What the bed needs of the machine: root on Debian, and Debian packages, installed when they are missing.
+//! What the bed needs of the machine: root on Debian, Debian packages, installed when they are missing, and their programs in `PATH`.
 
+use std::ffi::OsStr;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -8,58 +10,125 @@ use anyhow::{Result, bail};
 use crate::command::Command;
 use crate::progress;
 
-/// A package, and the file by which we know that it is there.
-const PACKAGES: &[(&str, &str)] = &[
-    ("systemd-container", "/usr/bin/systemd-nspawn"),
-    ("mmdebstrap", "/usr/bin/mmdebstrap"),
-    ("squashfs-tools", "/usr/bin/mksquashfs"),
-    ("e2fsprogs", "/usr/sbin/mkfs.ext4"),
-    ("iproute2", "/usr/bin/ip"),
-    ("nftables", "/usr/sbin/nft"),
-    ("util-linux", "/usr/bin/nsenter"),
-    ("openssl", "/usr/bin/openssl"),
-    ("ca-certificates", "/etc/ssl/certs/ca-certificates.crt"),
-    ("curl", "/usr/bin/curl"),
-    ("zstd", "/usr/bin/zstd"),
-    ("ignition", "/usr/lib/dracut/modules.d/30ignition/ignition"),
-    ("docker-registry", "/usr/bin/docker-registry"),
-    ("skopeo", "/usr/bin/skopeo"),
-    ("dnsmasq-base", "/usr/sbin/dnsmasq"),
-    ("nginx-light", "/usr/sbin/nginx"),
-    ("etcd-server", "/usr/bin/etcd"),
-    ("busybox-static", "/bin/busybox"),
-    ("containernetworking-plugins", "/usr/lib/cni/bridge"),
+/// A Debian package.
+struct Package {
+    name: &'static str,
+    /// By which we know that it is there.
+    file: &'static str,
+    /// Those that the harness starts by name.
+    programs: &'static [&'static str],
+}
+
+/// A row of the table: package, file, programs.
+const fn row(name: &'static str, file: &'static str, programs: &'static [&'static str]) -> Package {
+    Package { name, file, programs }
+}
+
+const PACKAGES: &[Package] = &[
+    row("apt", "/usr/bin/apt-get", &["apt-get"]),
+    row("coreutils", "/usr/bin/cp", &["chroot", "cp", "date", "nice", "sleep"]),
+    row("dash", "/bin/sh", &["sh"]),
+    row("mount", "/usr/bin/mount", &["mount"]),
+    row("tar", "/usr/bin/tar", &["tar"]),
+    row("systemd-container", "/usr/bin/systemd-nspawn", &["systemd-nspawn"]),
+    row("mmdebstrap", "/usr/bin/mmdebstrap", &["mmdebstrap"]),
+    row("squashfs-tools", "/usr/bin/mksquashfs", &["mksquashfs"]),
+    row("e2fsprogs", "/usr/sbin/mkfs.ext4", &["mkfs.ext4"]),
+    row("iproute2", "/usr/bin/ip", &["bridge", "ip", "tc"]),
+    row("nftables", "/usr/sbin/nft", &["nft"]),
+    row("util-linux", "/usr/bin/nsenter", &["nsenter", "setpriv", "unshare"]),
+    row("openssl", "/usr/bin/openssl", &["openssl"]),
+    row("ca-certificates", "/etc/ssl/certs/ca-certificates.crt", &[]),
+    row("curl", "/usr/bin/curl", &["curl"]),
+    row("zstd", "/usr/bin/zstd", &["zstd"]),
+    row("ignition", "/usr/lib/dracut/modules.d/30ignition/ignition", &[]),
+    row("docker-registry", "/usr/bin/docker-registry", &["docker-registry"]),
+    row("skopeo", "/usr/bin/skopeo", &["skopeo"]),
+    row("dnsmasq-base", "/usr/sbin/dnsmasq", &["dnsmasq"]),
+    row("nginx-light", "/usr/sbin/nginx", &["nginx"]),
+    row("etcd-server", "/usr/bin/etcd", &["etcd"]),
+    row("busybox-static", "/bin/busybox", &[]),
+    row("containernetworking-plugins", "/usr/lib/cni/bridge", &[]),
 ];
 
-/// Sees to it that everything is there.
+/// What builds the agent: not ours to install.
+const BUILDERS: &[(&str, &str)] = &[("Rust", "rustc"), ("gcc", "cc")];
+
+/// Sees to it that everything is there; the packages that it installed.
 ///
 /// # Errors
 /// One message that names all that is missing, when we may not or can't install it.
-pub(crate) async fn ensure() -> Result<()> {
+pub(crate) async fn ensure() -> Result<Vec<&'static str>> {
+    let there = |package: &&Package| Path::new(package.file).exists();
     let missing: Vec<&str> = PACKAGES
         .iter()
-        .filter(|(_, file)| !Path::new(file).exists())
-        .map(|(package, _)| *package)
+        .filter(|package| !there(package))
+        .map(|package| package.name)
         .collect();
-    let root = nix::unistd::geteuid().is_root();
     let debian = Path::new("/etc/debian_version").exists();
-    let mut lacks = Vec::new();
-    if !root {
-        lacks.push("to run as root (it makes namespaces, mounts and hosts)".to_owned());
-    }
+    let mut lacks: Vec<String> = root().err().map(|error| error.to_string()).into_iter().collect();
     if !debian {
-        lacks.push("Debian".to_owned());
+        lacks.push("the bed needs Debian".to_owned());
     }
-    if !missing.is_empty() && (!root || !debian) {
-        lacks.push(format!("the packages {}", missing.join(", ")));
+    if !missing.is_empty() && !lacks.is_empty() {
+        lacks.push(format!("the packages {} are missing", missing.join(", ")));
     }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let builders = BUILDERS.iter().map(|(of, program)| (*of, *program));
+    lacks.extend(not_in(
+        &path,
+        PACKAGES.iter().filter(there).flat_map(Package::rows).chain(builders),
+    ));
     if !lacks.is_empty() {
-        bail!("the bed needs {}", lacks.join("; "));
+        bail!("{}", lacks.join("; "));
     }
-    if missing.is_empty() {
-        return Ok(());
+    if !missing.is_empty() {
+        progress::step(&format!("install {}", missing.join(" ")), install(&missing)).await?;
+        if let Some(lack) = not_in(&path, PACKAGES.iter().flat_map(Package::rows)) {
+            bail!("{lack}");
+        }
     }
-    progress::step(&format!("install {}", missing.join(" ")), install(&missing)).await
+    Ok(missing)
+}
+
+/// Whether we are root.
+///
+/// # Errors
+/// We are not.
+pub(crate) fn root() -> Result<()> {
+    if !nix::unistd::geteuid().is_root() {
+        bail!("the bed needs to run as root (it makes namespaces, mounts and hosts)");
+    }
+    Ok(())
+}
+
+impl Package {
+    /// Each program, after the package that it is of.
+    fn rows(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
+        let name = self.name;
+        self.programs.iter().map(move |program| (name, *program))
+    }
+}
+
+/// One sentence about the programs that `PATH` does not lead to, each with what it is of.
+fn not_in<'a>(path: &OsStr, programs: impl Iterator<Item = (&'a str, &'a str)>) -> Option<String> {
+    let leads = |program: &str| {
+        std::env::split_paths(path).any(|folder| {
+            let meta = folder.join(program).metadata();
+            meta.is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
+        })
+    };
+    let named: Vec<String> = programs
+        .filter(|(_, program)| !leads(program))
+        .map(|(of, program)| format!("{program} ({of})"))
+        .collect();
+    let path = path.to_string_lossy();
+    (!named.is_empty()).then(|| {
+        format!(
+            "these programs are not in PATH, which is `{path}`: {}",
+            named.join(", ")
+        )
+    })
 }
 
 async fn install(packages: &[&str]) -> Result<()> {
@@ -71,4 +140,25 @@ async fn install(packages: &[&str]) -> Result<()> {
         .limit(limit)
         .run()
         .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_path_does_not_lead_to_is_named_at_once_with_its_package() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("nft"), "").unwrap();
+        let path = folder.path().as_os_str();
+        let asked = || [("nftables", "nft"), ("iproute2", "tc")].into_iter();
+        let said = not_in(path, asked()).unwrap();
+        assert!(said.ends_with(": nft (nftables), tc (iproute2)"), "{said}");
+        for program in ["nft", "tc"] {
+            let file = folder.path().join(program);
+            std::fs::write(&file, "").unwrap();
+            std::fs::set_permissions(&file, PermissionsExt::from_mode(0o755)).unwrap();
+        }
+        assert_eq!(not_in(path, asked()), None);
+    }
 }

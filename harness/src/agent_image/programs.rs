@@ -95,7 +95,8 @@ impl Workspace {
     pub(super) async fn small(&self, name: &str) -> Result<Vec<u8>> {
         let folder = tempfile::tempdir()?;
         let program = folder.path().join(name);
-        Command::line(&["rustc", "--edition=2024", "--crate-name", name])
+        Command::tied("rustc")
+            .args(["--edition=2024", "--crate-name", name])
             .args(["-Copt-level=s", "-Cstrip=symbols", "-Ctarget-feature=+crt-static"])
             .arg("-o")
             .arg(&program)

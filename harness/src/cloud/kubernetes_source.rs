@@ -154,7 +154,8 @@ async fn make(work: &Path, tree: &Path) -> Result<()> {
     symlink("../../..", path.join("kubernetes"))?;
     let go = work.join("root/usr/lib/go-1.19");
     let programs = std::env::var("PATH").unwrap_or_default();
-    Command::line(&["nice", "make"])
+    Command::tied("nice")
+        .arg("make")
         .arg(format!("WHAT={GOALS}"))
         .env("PATH", format!("{}:{programs}", go.join("bin").display()))
         .env("GOROOT", &go)

@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail};
 
 use crate::cache::private_dir;
+use crate::command::PATH;
 use crate::run;
 
 /// Where Debian keeps it: in the initramfs module, not in the path.
@@ -24,7 +25,7 @@ pub(super) fn apply(dir: &Path, config: &str, root: &Path) -> Result<()> {
     let tools = dir.join("bin");
     private_dir(&tools)?;
     std::os::unix::fs::symlink("/usr/bin/true", tools.join("setfiles"))?;
-    let path = format!("{}:{}", tools.display(), std::env::var("PATH").unwrap_or_default());
+    let path = format!("{}:{}", tools.display(), PATH);
     for stage in ["fetch", "files"] {
         let log = dir.join(format!("{stage}.log"));
         let out = fs::File::create(&log)?;

@@ -6,14 +6,14 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 
 use super::{Host, own};
-use crate::command::{Command, Output};
+use crate::command::{Command, Output, PATH};
 
 /// Joins the host's first group, then its namespaces, with no more capabilities than its first process has; nothing of our environment.
-/// $1: the group's list of processes; $2: the first process; then the command.
+/// $1: the group's list of processes; $2: the first process; $3: the PATH; then the command.
 const ENTER: &str = r#"echo $$ > "$1" || exit 125
-leader=$2; shift 2
+leader=$2; path=$3; shift 3
 exec nsenter -t "$leader" -m -u -i -n -p -C --root --wd -- setpriv --bounding-set=-sys_time,-sys_module \
-    env -i HOME=/root LANG=C.UTF-8 TERM="${TERM:-dumb}" PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin "$@""#;
+    env -i HOME=/root LANG=C.UTF-8 TERM="${TERM:-dumb}" PATH="$path" "$@""#;
 
 /// The limit of a command that was given none.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -31,7 +31,7 @@ impl Host {
             "/proc/{}/root/sys/fs/cgroup/{}/payload/init.scope/cgroup.procs",
             supervisor.pid, self.plan.group
         );
-        Ok(Command::line(&["sh", "-c", ENTER, "sh", &group, &leader.pid.to_string()]).args(line))
+        Ok(Command::line(&["sh", "-c", ENTER, "sh", &group, &leader.pid.to_string(), PATH]).args(line))
     }
 
     /// Runs a command in the host, for a minute at most; whatever its exit code.

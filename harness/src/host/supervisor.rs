@@ -15,6 +15,7 @@ use nix::sched::{CloneFlags, setns, unshare};
 use super::cgroup::{self, Group};
 use super::{Disk, Plan, Variant, ignition, read_plan};
 use crate::base::{Base, LOWER_ETC, SYSEXT};
+use crate::command::PATH;
 use crate::net::BRIDGE;
 use crate::process::Process;
 
@@ -67,12 +68,7 @@ pub(crate) fn inner(verb: Inner) -> Result<()> {
                 root.mount_etc()?;
             }
             let (program, args) = command.split_first().context("no command")?;
-            Err(Command::new("chroot")
-                .arg(&root.0)
-                .arg(program)
-                .args(args)
-                .exec()
-                .into())
+            Err(chroot(&root).arg(program).args(args).exec().into())
         }
     }
 }
@@ -179,7 +175,7 @@ fn provision(dir: &Path, plan: &Plan, root: &Root) -> Result<()> {
             let proc = root.0.join("proc");
             mount(Some("proc"), &proc, Some("proc"), MsFlags::empty(), None::<&str>)?;
             let presets = ["systemctl", "preset-all", "--preset-mode=full", "--quiet"];
-            must(Command::new("chroot").arg(&root.0).args(presets))?;
+            must(chroot(root).args(presets))?;
             Ok(umount(&proc)?)
         }
         Variant::Captured => write("etc/machine-id", ""),
@@ -287,6 +283,13 @@ fn same_files(upper: &Path, lower: &Path) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// A command that sees the host's root as `/`.
+fn chroot(root: &Root) -> Command {
+    let mut command = Command::new("chroot");
+    command.env("PATH", PATH).arg(&root.0);
+    command
 }
 
 /// Runs a program to its end; what it says goes where ours goes.

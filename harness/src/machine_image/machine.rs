@@ -13,7 +13,7 @@ use serde_json::json;
 
 use super::layout::{self, Compression};
 use crate::cache::{self, Cache};
-use crate::command::Command;
+use crate::command::{Command, PATH};
 use crate::debian;
 
 const SUITE: &str = "trixie";
@@ -174,7 +174,8 @@ pub(crate) async fn build(cache: &Cache, authority: &Path) -> Result<PathBuf> {
 
 async fn unpack(root: &Path) -> Result<()> {
     let mirror = debian::mirror()?;
-    Command::line(&["mmdebstrap", "--quiet", "--mode=root", "--variant=extract"])
+    Command::tied("mmdebstrap")
+        .args(["--quiet", "--mode=root", "--variant=extract"])
         .arg("--aptopt=Acquire::Check-Valid-Until \"false\"")
         .args(["doc", "man", "locale", "info"].map(|kind| format!("--dpkgopt=path-exclude=/usr/share/{kind}/*")))
         .arg(format!("--include={}", PACKAGES.join(",")))
@@ -233,12 +234,15 @@ async fn accounts(root: &Path) -> Result<()> {
         fs::copy(&master, root.join("etc").join(name)).with_context(|| format!("copying {}", master.display()))?;
     }
     // The tree's own programs: this machine's are of another release.
-    Command::line(&["chroot"])
-        .arg(root)
-        .arg("systemd-sysusers")
-        .run()
-        .await?;
-    Command::line(&["chroot"]).arg(root).arg("ldconfig").run().await
+    for program in ["systemd-sysusers", "ldconfig"] {
+        Command::new("chroot")
+            .env("PATH", PATH)
+            .arg(root)
+            .arg(program)
+            .run()
+            .await?;
+    }
+    Ok(())
 }
 
 fn empty(folder: &Path) -> Result<()> {

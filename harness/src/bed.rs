@@ -101,7 +101,11 @@ pub(crate) async fn down(cache: &Cache, id: &str, all: bool) -> Result<()> {
     let asked = |run: &Run| all || run.id == id;
     let runs: Vec<Run> = Run::list(cache).into_iter().filter(asked).collect();
     if runs.is_empty() {
-        progress::note("there is no bed");
+        progress::note(&if all {
+            "there is no run".to_owned()
+        } else {
+            format!("there is no run {id}")
+        });
     }
     for run in runs {
         let bed = Bed {

@@ -14,7 +14,7 @@ use crate::host::{Host, Options};
 use crate::node::Joining;
 use crate::process::interrupted;
 use crate::product::Product;
-use crate::progress::step;
+use crate::progress::{result, step};
 
 /// What Debian's Ignition takes.
 const SPECS: [&str; 4] = ["3.0.0", "3.1.0", "3.2.0", "3.3.0"];
@@ -57,10 +57,7 @@ pub(crate) async fn boot(options: &cli::Boot) -> Result<()> {
         signal = interrupted() => Err(signal),
     };
     match booted {
-        Ok(host) => {
-            println!("{}", guide(run, &host));
-            Ok(())
-        }
+        Ok(host) => Ok(result(&guide(run, &host))?),
         Err(error) if bed.run.host_dir(name).exists() => Err(error.context(format!(
             "host {name} stays to be looked at: `cargo harness down --run {run} --host {name}` removes it"
         ))),
@@ -103,7 +100,7 @@ fn guide(run: &str, host: &Host) -> String {
          \n  cargo harness logs --run {run} {name} -- --unit 'aks-flex-node-*' --follow\n  \
          cargo harness kubectl --run {run} -- get nodes --watch\n  \
          cargo harness exec --run {run} {name} -- systemctl status\n  \
-         cargo harness down --run {run} --host {name}            removes it",
+         cargo harness down --run {run} --host {name}            removes it\n",
         host.address()
     )
 }

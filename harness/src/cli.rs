@@ -13,9 +13,10 @@ use crate::check::{self, Selection};
 use crate::cloud::approver;
 use crate::cloud::faulty::{self, Faulty};
 use crate::deps;
-use crate::host::Host;
+use crate::given;
 use crate::host::supervisor::{self, Inner};
-use crate::{bench, boot, logs, ship, suite, up};
+use crate::host::{self, Host};
+use crate::{bench, boot, logs, progress, run, ship, suite, up};
 
 /// Names the Kubernetes programs for every verb that needs them.
 const KUBE: &str = "AKS_FLEX_NODE_HARNESS_KUBE";
@@ -32,7 +33,8 @@ pub(crate) struct Cli {
 enum Verb {
     /// Install the Debian packages that the bed needs and that are missing.
     Deps,
-    /// Make a bed: image, network, registry, cluster, and a host that joins and runs a pod.
+    /// Make a bed: image, network, registry, cluster, and a host that joins and runs a pod. The agent's image takes minutes to build the first
+    /// time; AKS_FLEX_NODE_HARNESS_PROFILE=quick builds a larger one faster.
     Up(Up),
     /// Boot one more host in a bed: as the bed's own, from inputs of yours, or from your Ignition config.
     Boot(Boot),
@@ -63,11 +65,11 @@ enum Verb {
     Inner(Inner),
 }
 
-/// Which bed is meant.
+/// Which run is meant.
 #[derive(Args, Clone)]
 pub(crate) struct Name {
-    /// The bed's name; several stand side by side.
-    #[arg(long, default_value = "bed")]
+    /// The run, by name; several stand side by side.
+    #[arg(long, default_value = "bed", value_parser = run::plain)]
     pub(crate) run: String,
 }
 
@@ -75,11 +77,11 @@ pub(crate) struct Name {
 pub(crate) struct Up {
     #[command(flatten)]
     pub(crate) bed: Name,
-    /// An agent image (OCI layout) to use instead of building one.
-    #[arg(long)]
+    /// An agent image (OCI layout, or its archive) to use instead of building one.
+    #[arg(long, value_name = "DIR|FILE.tar", value_parser = given::image)]
     pub(crate) image: Option<PathBuf>,
     /// A folder or archive that has the Kubernetes programs.
-    #[arg(long, env = KUBE)]
+    #[arg(long, env = KUBE, value_name = "DIR|FILE", value_parser = given::kube)]
     pub(crate) kube: Option<PathBuf>,
 }
 
@@ -88,9 +90,10 @@ pub(crate) struct Boot {
     #[command(flatten)]
     pub(crate) bed: Name,
     /// The host's name, and its node's: a letter and up to eight letters or digits, all small.
+    #[arg(value_parser = host::plain)]
     pub(crate) host: String,
     /// A folder as docs/ignition.md has it: what is in it takes the place of the bed's own input.
-    #[arg(long, value_name = "DIR", conflicts_with = "ignition")]
+    #[arg(long, value_name = "DIR", value_parser = given::folder, conflicts_with = "ignition")]
     pub(crate) inputs: Option<PathBuf>,
     /// An Ignition config (JSON, up to 3.3.0), taken as it is.
     #[arg(long, value_name = "FILE")]
@@ -104,29 +107,29 @@ pub(crate) struct Check {
     /// Checks of a group: what stands before the first dot of the name.
     #[arg(long)]
     pub(crate) group: Vec<String>,
-    /// The documented depth instead of the short one.
+    /// The documented depth instead of the short one: it may take hours, and each check ten times its limit.
     #[arg(long)]
     pub(crate) full: bool,
     /// How often what is repeated is repeated.
-    #[arg(long)]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) n: Option<u32>,
     /// The seed of what is drawn by chance.
     #[arg(long)]
     pub(crate) seed: Option<u64>,
-    /// An agent image (OCI layout) to check instead of building one.
-    #[arg(long)]
+    /// An agent image (OCI layout, or its archive) to check instead of building one.
+    #[arg(long, value_name = "DIR|FILE.tar", value_parser = given::image)]
     pub(crate) image: Option<PathBuf>,
     /// A folder or archive that has the Kubernetes programs.
-    #[arg(long, env = KUBE)]
+    #[arg(long, env = KUBE, value_name = "DIR|FILE", value_parser = given::kube)]
     pub(crate) kube: Option<PathBuf>,
-    /// Print the names of the checks and end.
+    /// Print the checks with their limits, and end.
     #[arg(long)]
     pub(crate) list: bool,
     /// How many checks run side by side.
-    #[arg(long, default_value_t = 3)]
-    pub(crate) jobs: usize,
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) jobs: u16,
     /// Where to write the report (JSON).
-    #[arg(long)]
+    #[arg(long, value_name = "FILE", value_parser = given::new_file)]
     pub(crate) report: Option<PathBuf>,
 }
 
@@ -134,7 +137,7 @@ pub(crate) struct Check {
 pub(crate) struct Down {
     #[command(flatten)]
     pub(crate) bed: Name,
-    /// Remove every bed, whoever made it.
+    /// Remove every run, whoever made it.
     #[arg(long)]
     pub(crate) all: bool,
     /// Remove that host alone.
@@ -168,18 +171,18 @@ pub(crate) struct Logs {
     pub(crate) bed: Name,
     /// A host, or a server of the cloud; without it, what there is.
     pub(crate) of: Option<String>,
-    /// More arguments for journalctl.
+    /// More arguments for the host's journalctl.
     #[arg(last = true)]
     pub(crate) args: Vec<OsString>,
 }
 
 #[derive(Args)]
 pub(crate) struct Bench {
-    /// An agent image (OCI layout) to measure instead of building one.
-    #[arg(long)]
+    /// An agent image (OCI layout, or its archive) to measure instead of building one.
+    #[arg(long, value_name = "DIR|FILE.tar", value_parser = given::image)]
     pub(crate) image: Option<PathBuf>,
     /// A folder or archive that has the Kubernetes programs.
-    #[arg(long, env = KUBE)]
+    #[arg(long, env = KUBE, value_name = "DIR|FILE", value_parser = given::kube)]
     pub(crate) kube: Option<PathBuf>,
     /// Where to write the page, instead of docs/performance.md.
     #[arg(long)]
@@ -204,19 +207,25 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode> {
 }
 
 async fn verb(verb: Verb) -> Result<ExitCode> {
+    // What looks at a bed or removes it. What makes one asks for more.
+    if matches!(verb, Verb::Down(_) | Verb::Exec(_) | Verb::Kubectl(_) | Verb::Logs(_)) {
+        deps::root()?;
+    }
     let good = match verb {
         Verb::Deps => {
             let installed = deps::ensure().await?;
-            if installed.is_empty() {
-                println!("everything is there");
+            let said = if installed.is_empty() {
+                "everything is there\n".to_owned()
             } else {
-                println!("installed: {}", installed.join(" "));
-            }
+                format!("installed: {}\n", installed.join(" "))
+            };
+            progress::result(&said)?;
             true
         }
         Verb::Image(options) => ship::ship(options).await.map(|()| true)?,
         Verb::Check(options) | Verb::Test(options) if options.list => {
-            check::list(&Selection::of(&options.names, &options.group)?);
+            let selection = Selection::of(&options.names, &options.group)?;
+            progress::result(&check::list(&selection, suite::LEFT))?;
             true
         }
         Verb::Check(options) => {

@@ -22,6 +22,7 @@ mod command;
 mod debian;
 mod deps;
 mod field_cases;
+mod given;
 mod host;
 mod logs;
 mod machine_image;
@@ -44,7 +45,7 @@ fn main() -> ExitCode {
     match cli::run(cli::Cli::parse()) {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("harness: {error:#}");
+            progress::say(format_args!("harness: {error:#}"));
             ExitCode::FAILURE
         }
     }

@@ -24,7 +24,7 @@ pub(crate) const BRIDGE: &str = "br0";
 pub(crate) const ADDRESS: &str = "02:61:66:6e:00:01";
 
 /// The process that holds the namespace, among the run's servers.
-const HOLDER: &str = "network";
+pub(crate) const HOLDER: &str = "network";
 
 /// A run's network.
 #[derive(Clone, Debug)]

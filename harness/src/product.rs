@@ -45,7 +45,7 @@ struct File {
 const FILE: &str = "product.json";
 
 impl Product {
-    /// Builds the agent's image, or takes the OCI layout `given`, and pushes it into the cloud's registry. `dir` keeps what is made on the way.
+    /// Builds the agent's image, or takes the OCI layout or archive `given`, and pushes it into the cloud's registry. `dir` keeps what is made on the way.
     ///
     /// # Errors
     /// Cargo's, or what was given is no OCI layout of an agent.
@@ -53,7 +53,15 @@ impl Product {
         let profile = Profile::of_environment()?;
         cache::private_dir(dir)?;
         let layout = match given {
-            Some(given) => given.to_owned(),
+            Some(given) if given.is_dir() => given.to_owned(),
+            Some(archive) => {
+                let layout = dir.join("given");
+                let file = fs::File::open(archive).with_context(|| archive.display().to_string())?;
+                tar::Archive::new(file)
+                    .unpack(&layout)
+                    .with_context(|| format!("unpacking {}", archive.display()))?;
+                layout
+            }
             None => {
                 let layout = dir.join(Variant::Good.to_string());
                 agent_image::build(profile, Variant::Good)
@@ -62,7 +70,8 @@ impl Product {
                 layout
             }
         };
-        let bytes = program(&layout).with_context(|| format!("{} as the agent's image", layout.display()))?;
+        let bytes =
+            program(&layout).with_context(|| format!("{} as the agent's image", given.unwrap_or(&layout).display()))?;
         let path = dir.join("aks-flex-node");
         fs::write(&path, bytes)?;
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;

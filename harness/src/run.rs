@@ -44,10 +44,7 @@ impl Run {
     /// # Errors
     /// There is one of that name, or the name is not made of `a-z`, `0-9` and `-`.
     pub(crate) async fn create(cache: &Cache, id: &str, life: Life) -> Result<Self> {
-        let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-        if id.is_empty() || id.len() > 20 || !id.chars().all(plain) {
-            bail!("a run's name is made of a-z, 0-9 and `-`, 20 at most");
-        }
+        plain(id).map_err(anyhow::Error::msg)?;
         let _lock = cache.lock("runs").await?;
         let dir = cache.path("runs").join(id);
         if dir.join(MARK).exists() && !dir.join("run.json").exists() {
@@ -55,7 +52,7 @@ impl Run {
             cache::remove_tree(&dir)?;
         }
         if dir.exists() {
-            bail!("there is a run {id} already: `cargo harness down --run {id}` removes it");
+            bail!(already(id));
         }
         let taken: Vec<u8> = Self::list(cache).iter().map(|run| run.number).collect();
         let number = (1..=254)
@@ -83,7 +80,7 @@ impl Run {
     /// # Errors
     /// There is none.
     pub(crate) fn open(cache: &Cache, id: &str) -> Result<Self> {
-        let none = || format!("there is no run {id}: `cargo harness up` makes one");
+        let none = || format!("there is no run {id}: `cargo harness up --run {id}` makes it");
         Self::read(cache, id).with_context(none)
     }
 
@@ -148,6 +145,20 @@ impl Run {
     }
 }
 
+/// A name that a run may have.
+pub(crate) fn plain(name: &str) -> Result<String, String> {
+    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    if name.is_empty() || name.len() > 20 || !name.chars().all(plain) {
+        return Err("a run's name is made of a-z, 0-9 and `-`, 20 at most".to_owned());
+    }
+    Ok(name.to_owned())
+}
+
+/// That a run of that name can't be made.
+pub(crate) fn already(id: &str) -> String {
+    format!("there is a run {id} already: `cargo harness down --run {id}` removes it")
+}
+
 /// Writes a file that only root may read, from its first byte on.
 ///
 /// # Errors
@@ -184,6 +195,14 @@ mod tests {
         two.remove().unwrap_err();
         one.remove().unwrap();
         assert!(!one.dir.exists() && two.dir.exists());
+    }
+
+    #[test]
+    fn a_name_that_would_not_do_is_refused() {
+        assert!(plain("check-17").is_ok());
+        for bad in ["", "a b", "Bed", "../bed", "a-name-that-is-too-long"] {
+            assert!(plain(bad).is_err(), "{bad}");
+        }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! `cargo harness image`: the agent's image for people, written and pushed as they ask, also into a bed that stands.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use image::{ImageRef, Repository};
@@ -8,25 +8,28 @@ use image::{ImageRef, Repository};
 use crate::agent_image::{self, Built, PROFILE, Profile, REPOSITORY, Variant};
 use crate::bed::Bed;
 use crate::cache::Cache;
+use crate::deps;
+use crate::given;
 use crate::host::Host;
 use crate::node;
 use crate::product;
-use crate::progress::{note, step};
+use crate::progress::{note, result, say, step};
+use crate::run;
 
 /// What `cargo harness image` is asked for.
 #[derive(clap::Args)]
 pub(crate) struct Options {
     /// Where to write it: a folder for the OCI layout, or a file whose name ends in `.tar` for an archive.
-    #[arg(long, value_name = "DIR|FILE.tar")]
+    #[arg(long, value_name = "DIR|FILE.tar", value_parser = given::output)]
     output: Option<PathBuf>,
     /// Where to push it by digest.
     #[arg(long, value_name = "REGISTRY/REPOSITORY")]
     push: Option<String>,
-    /// Push it into the registry of that bed, and say how to upgrade a host to it.
-    #[arg(long, conflicts_with = "push")]
+    /// Push it into the registry of that run, and say how to upgrade a host to it.
+    #[arg(long, value_parser = run::plain, conflicts_with = "push")]
     run: Option<String>,
     /// A new folder for the image's files, for `image/Containerfile`.
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", value_parser = given::new_folder)]
     rootfs: Option<PathBuf>,
     /// Which image: the agent's own, or one that a host must survive.
     #[arg(long, value_enum, default_value_t)]
@@ -45,13 +48,16 @@ pub(crate) async fn ship(options: Options) -> Result<()> {
     let to = options.push.as_deref().map(str::parse::<Repository>);
     let to = to.transpose().context("--push")?;
     let bed = match &options.run {
-        Some(run) => Some(Bed::open(&Cache::open()?, run)?),
+        Some(run) => {
+            deps::root()?;
+            Some(Bed::open(&Cache::open()?, run)?)
+        }
         None => None,
     };
     let built = agent_image::build(options.profile, options.variant).await?;
     note(&format!("{} bytes compressed", built.size()));
     if let Some(path) = &options.output {
-        if is_archive(path) {
+        if given::is_archive(path) {
             built.write_archive(path)?;
         } else {
             built.write_folder(path)?;
@@ -66,18 +72,13 @@ pub(crate) async fn ship(options: Options) -> Result<()> {
             let name = format!("push into the registry of {}", bed.run.id);
             let image = step(&name, into(bed, &built, options.variant)).await?;
             if let Some(host) = Host::list(&bed.run).first() {
-                eprintln!("{}", ask(&bed.run.id, host.name(), &image));
+                say(format_args!("{}", ask(&bed.run.id, host.name(), &image)));
             }
             image
         }
         (None, None) => REPOSITORY.parse::<Repository>()?.at(built.digest.clone()),
     };
-    println!("{image}");
-    Ok(())
-}
-
-fn is_archive(path: &Path) -> bool {
-    path.extension().is_some_and(|end| end == "tar")
+    Ok(result(&format!("{image}\n"))?)
 }
 
 /// Pushes it to where the agents of that bed lie.

@@ -1,6 +1,6 @@
 //! `cargo harness up`: a bed for people, with a host that has joined and a pod that runs.
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 
 use crate::base::Base;
 use crate::bed::Bed;
@@ -11,8 +11,8 @@ use crate::host::Host;
 use crate::node::{Joining, READY};
 use crate::process::interrupted;
 use crate::product::Product;
-use crate::progress::step;
-use crate::run::Life;
+use crate::progress::{result, step};
+use crate::run::{self, Life, Run};
 
 /// The host's name, its node's, and its pod's.
 const HOST: &str = "node1";
@@ -24,19 +24,20 @@ const POD: &str = "web";
 /// A step failed, or we were interrupted: what stands by then stays, to be looked at; `down` removes it.
 pub(crate) async fn up(options: &cli::Up) -> Result<()> {
     let cache = Cache::open()?;
+    let name = &options.bed.run;
+    // Before what takes minutes. One whose maker is gone is taken down when the bed is made.
+    if Run::open(&cache, name).is_ok_and(|run| !run.abandoned()) {
+        bail!(run::already(name));
+    }
     Base::of(&cache).await?;
     let ingredients = Ingredients::of(&cache, options.kube.as_deref()).await?;
-    let name = &options.bed.run;
     let bed = step("network", Bed::make(&cache, name, Life::Lasting)).await?;
     let stands = tokio::select! {
         stands = stand(&bed, &ingredients, options) => stands,
         signal = interrupted() => Err(signal),
     };
     match stands {
-        Ok(host) => {
-            println!("{}", guide(&bed, &host));
-            Ok(())
-        }
+        Ok(host) => Ok(result(&guide(&bed, &host))?),
         Err(error) => Err(error.context(format!(
             "the bed does not stand whole: look at it with `cargo harness logs --run {name}`, remove it with `cargo harness down --run {name}`"
         ))),
@@ -86,7 +87,7 @@ fn guide(bed: &Bed, host: &Host) -> String {
          cargo harness image --run {run} --variant second            another agent for its hosts, and how to upgrade to it\n  \
          cargo harness boot --run {run} node2            one more host; `--inputs` or `--ignition`: from what is yours\n  \
          cargo harness down{of}            removes all of it\n\
-         \nIts files: {}",
+         \nIts files: {}\n",
         bed.net.gateway(),
         bed.net.file().unwrap_or_default().display(),
         host.address(),

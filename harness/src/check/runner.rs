@@ -77,11 +77,19 @@ impl Selection {
     }
 }
 
-/// Prints the names of the checks.
-pub(crate) fn list(selection: &Selection) {
-    for check in &selection.checks {
-        println!("{}", check.name);
-    }
+/// The checks, a line each: its name, how long it may take at the short depth, and whether `test` leaves it out.
+pub(crate) fn list(selection: &Selection, left: &[&str]) -> String {
+    let width = selection.checks.iter().map(|check| check.name.len()).max();
+    let width = width.unwrap_or_default();
+    let line = |check: &Check| {
+        let mark = if left.contains(&check.name) {
+            "   not in `test`"
+        } else {
+            ""
+        };
+        format!("{:width$}  {:>4} s at most{mark}\n", check.name, check.limit.as_secs())
+    };
+    selection.checks.iter().map(line).collect()
 }
 
 /// Runs the selected checks on a bed of their own and prints the table. True if none failed.
@@ -108,7 +116,7 @@ pub(crate) async fn run(selection: Selection, options: &cli::Check) -> Result<bo
     if let Some(path) = &options.report {
         report.write(path)?;
     }
-    println!("{}", report.table());
+    progress::result(&format!("{}\n", report.table()))?;
     down?;
     Ok(report.good())
 }
@@ -120,11 +128,10 @@ async fn checked(
     options: &cli::Check,
 ) -> Result<Report> {
     let seed = options.seed.unwrap_or_else(|| u64::from(std::process::id()));
-    progress::note(&format!(
-        "{} checks, {} side by side, seed {seed}",
-        selection.checks.len(),
-        options.jobs
-    ));
+    progress::note(&match selection.checks.len() {
+        1 => format!("1 check, seed {seed}"),
+        many => format!("{many} checks, {} side by side, seed {seed}", options.jobs),
+    });
     let world = match ingredients {
         Some(ingredients) => Some(Rc::new(world(bed, ingredients, options).await?)),
         None => None,
@@ -138,7 +145,7 @@ async fn checked(
         limits: LIMITS,
     };
     loop {
-        while running.len() < options.jobs.max(1)
+        while running.len() < usize::from(options.jobs)
             && let Some(check) = waiting.pop_front()
         {
             let context = Context::new(bed.clone(), world.clone(), depth, options.n, seed);
@@ -229,6 +236,18 @@ async fn one(check: Check, context: Rc<Context>) -> Row {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_list_has_limits_and_says_what_test_leaves_out() {
+        let some = Selection::of(&["bed.crash".into(), "host.life".into()], &[]).unwrap();
+        let list = list(&some, &["host.life"]);
+        let lines: Vec<&str> = list.lines().collect();
+        assert_eq!(lines[0], "bed.crash   240 s at most");
+        assert!(
+            lines[1].starts_with("host.life ") && lines[1].ends_with(" at most   not in `test`"),
+            "{list}"
+        );
+    }
 
     #[test]
     fn a_name_or_group_that_is_not_there_is_an_error_and_nothing_means_all() {

@@ -92,12 +92,7 @@ impl Host {
     /// # Errors
     /// There is one of that name, or the name is not `[a-z][a-z0-9]{0,8}`: more would not fit an interface's name.
     pub(crate) async fn create(run: &Run, name: &str, options: Options) -> Result<Self> {
-        let plain = name
-            .bytes()
-            .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
-        if !plain || name.len() > 9 || !name.starts_with(|first: char| first.is_ascii_lowercase()) {
-            bail!("a host's name is a letter and up to eight letters or digits, all small");
-        }
+        plain(name).map_err(anyhow::Error::msg)?;
         let base = Base::of(&run.cache).await?;
         let net = Net::of(run);
         let dir = run.host_dir(name);
@@ -349,6 +344,15 @@ impl Host {
         self.forget_faults().await;
         cache::remove_tree(&self.dir)
     }
+}
+
+/// A name that a host may have.
+pub(crate) fn plain(name: &str) -> Result<String, String> {
+    let small = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    if !name.bytes().all(small) || name.len() > 9 || !name.starts_with(|first: char| first.is_ascii_lowercase()) {
+        return Err("a host's name is a letter and up to eight letters or digits, all small".to_owned());
+    }
+    Ok(name.to_owned())
 }
 
 fn read_plan(dir: &Path) -> Result<Plan> {

@@ -96,11 +96,11 @@ async fn booted(bed: &Bed, cloud: &Cloud, name: &str, from: From) -> Result<Host
 fn guide(run: &str, host: &Host) -> String {
     let name = host.name();
     format!(
-        "\nHost {name} ({}) has booted. Its join goes on by itself:\n\
+        "\nHost {name} ({}) has booted. What it was given to do, such as its join, goes on by itself:\n\
          \n  cargo harness logs --run {run} {name} -- --unit 'aks-flex-node-*' --follow\n  \
          cargo harness kubectl --run {run} -- get nodes --watch\n  \
          cargo harness exec --run {run} {name} -- systemctl status\n  \
-         cargo harness down --run {run} --host {name}            removes it\n",
+         cargo harness down --run {run} --host {name}      removes it\n",
         host.address()
     )
 }

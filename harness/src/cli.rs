@@ -33,8 +33,9 @@ pub(crate) struct Cli {
 enum Verb {
     /// Install the Debian packages that the bed needs and that are missing.
     Deps,
-    /// Make a bed: image, network, registry, cluster, and a host that joins and runs a pod. The agent's image takes minutes to build the first
-    /// time; AKS_FLEX_NODE_HARNESS_PROFILE=quick builds a larger one faster.
+    /// Make a bed: image, network, registry, cluster, and a host that joins and runs a pod.
+    ///
+    /// The agent's image takes minutes to build the first time; AKS_FLEX_NODE_HARNESS_PROFILE=quick builds a larger one faster.
     Up(Up),
     /// Boot one more host in a bed: as the bed's own, from inputs of yours, or from your Ignition config.
     Boot(Boot),

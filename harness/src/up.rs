@@ -77,20 +77,31 @@ fn guide(bed: &Bed, host: &Host) -> String {
         format!(" --run {run}")
     };
     let name = host.name();
+    let rows = [
+        (format!("exec{of} {name} -- systemctl status aks-flex-node-agent"), ""),
+        (format!("exec{of} {name} -- machinectl list"), ""),
+        (format!("kubectl{of} -- get nodes,pods -o wide"), ""),
+        (
+            format!("logs{of} {name}"),
+            "its journal; without a name, what else there is",
+        ),
+        (
+            format!("image --run {run} --variant second"),
+            "another agent for it, and how to upgrade to that",
+        ),
+        (
+            format!("boot{of} node2"),
+            "one more host; --inputs, --ignition: from what is yours",
+        ),
+        (format!("down{of}"), "removes all of it"),
+    ];
+    let rows = rows.map(|(verb, what)| format!("  cargo harness {verb:48}  {what}").trim_end().to_owned());
     format!(
-        "\nThe bed {run} stands: network {}/24 (`nsenter --net={}`), registry, cluster, host {name} ({}), pod {POD}.\n\
-         \n  cargo harness exec{of} {name} -- systemctl status aks-flex-node-agent\n  \
-         cargo harness exec{of} {name} -- machinectl list\n  \
-         cargo harness kubectl{of} -- get nodes,pods -o wide\n  \
-         cargo harness logs{of} {name}\n  \
-         cargo harness logs{of}            the hosts and servers that log\n  \
-         cargo harness image --run {run} --variant second            another agent for its hosts, and how to upgrade to it\n  \
-         cargo harness boot --run {run} node2            one more host; `--inputs` or `--ignition`: from what is yours\n  \
-         cargo harness down{of}            removes all of it\n\
-         \nIts files: {}\n",
+        "\nThe bed {run} stands: network {}/24 (`nsenter --net={}`), registry, cluster, host {name} ({}), pod {POD}.\n\n{}\n\nIts files: {}\n",
         bed.net.gateway(),
         bed.net.file().unwrap_or_default().display(),
         host.address(),
+        rows.join("\n"),
         bed.run.dir.display()
     )
 }

@@ -118,10 +118,12 @@ fn not_in<'a>(path: &OsStr, programs: impl Iterator<Item = (&'a str, &'a str)>) 
             meta.is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
         })
     };
-    let named: Vec<String> = programs
-        .filter(|(_, program)| !leads(program))
-        .map(|(of, program)| format!("{program} ({of})"))
-        .collect();
+    let lacking: Vec<_> = programs.filter(|(_, program)| !leads(program)).collect();
+    let of_one = |rows: &[(&str, &str)]| {
+        let names: Vec<&str> = rows.iter().map(|(_, program)| *program).collect();
+        format!("{} ({})", names.join(" "), rows[0].0)
+    };
+    let named: Vec<String> = lacking.chunk_by(|one, other| one.0 == other.0).map(of_one).collect();
     let path = path.to_string_lossy();
     (!named.is_empty()).then(|| {
         format!(
@@ -151,10 +153,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("nft"), "").unwrap();
         let path = folder.path().as_os_str();
-        let asked = || [("nftables", "nft"), ("iproute2", "tc")].into_iter();
+        let asked = || [("nftables", "nft"), ("iproute2", "ip"), ("iproute2", "tc")].into_iter();
         let said = not_in(path, asked()).unwrap();
-        assert!(said.ends_with(": nft (nftables), tc (iproute2)"), "{said}");
-        for program in ["nft", "tc"] {
+        assert!(said.ends_with(": nft (nftables), ip tc (iproute2)"), "{said}");
+        for program in ["nft", "ip", "tc"] {
             let file = folder.path().join(program);
             std::fs::write(&file, "").unwrap();
             std::fs::set_permissions(&file, PermissionsExt::from_mode(0o755)).unwrap();

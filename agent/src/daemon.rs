@@ -1,11 +1,15 @@
 //! The long-lived agent: what runs side by side, and in which order a start goes.
 //!
 //! ```text
-//!  journal ─▶ units, machine's program ─▶ READY=1 ─┬─ identity: certificate ─▶ client
-//!                                                  ├─ watches: operations, own Node ─▶ seen
-//!                                                  ├─ worker: upgrade to its end, then operations one by one
-//!                                                  └─ watchdog
+//!  journal ─▶ READY=1 ─┬─ units, machine's program ─▶ worker: upgrade to its end, then operations one by one
+//!                      ├─ identity: certificate ─▶ client
+//!                      ├─ watches: operations, own Node ─▶ seen
+//!                      ├─ after a minute: systemd forgets earlier restarts
+//!                      └─ watchdog
 //! ```
+//!
+//! What an agent does before READY=1 is time in which the host has none, at each upgrade: it is what a start can fail in.
+//! A candidate is judged by the worker, and so after its units' turn.
 //!
 //! One thread and one future: SIGTERM drops it all, and whatever it was at goes on from the journal. Deliberately absent:
 //! an exit because the cluster is away, refuses us, or lacks the kind.
@@ -23,7 +27,7 @@ mod worker;
 
 use std::time::Duration;
 
-use hostexec::Host;
+use hostexec::{Host, Tool};
 use sd_notify::NotifyState;
 use tokio::sync::{Notify, watch};
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
@@ -41,8 +45,10 @@ const PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// Pause before a watch is begun anew with the same client.
 const AGAIN: Duration = Duration::from_secs(5);
-/// How long units and programs may take before READY=1; well below the unit's `TimeoutStartSec=`.
+/// How long units and programs may take before the worker begins without them.
 const CONVERGE: Duration = Duration::from_secs(20);
+/// An agent that was ready for so long is no part of a row of failures: should it end, it starts after the shortest pause.
+const SETTLED: Duration = Duration::from_secs(60);
 
 /// Runs the daemon. It does not end by itself: whoever drops it stops it, at any time.
 pub async fn run(host: &Host, settings: &Settings, unit: AgentUnit) {
@@ -86,13 +92,7 @@ async fn work(host: &Host, settings: &Settings, unit: AgentUnit) {
     if let Err(error) = apply::sweep(host, machine) {
         warn!(%error, "what a killed agent left beside its files stays");
     }
-    // Cut short, the next start goes on: a systemd that is slow to read its units is no reason to be without an agent.
-    if timeout(CONVERGE, local.converge(local::standing(host))).await.is_err() {
-        warn!(limit = ?CONVERGE, "units and the machine's program are not brought up to this agent in time");
-    }
     notify(&[NotifyState::Ready, NotifyState::Status("serving")]);
-    // A daemon runs where a host has joined.
-    inputs::consume_left(host);
 
     let endpoint = endpoint(settings);
     let (clients, clients_seen) = watch::channel(None);
@@ -114,10 +114,20 @@ async fn work(host: &Host, settings: &Settings, unit: AgentUnit) {
         instance: jitter::instance(),
         seen: seen_by_worker,
     };
-    // None of these ends by itself, and each may be dropped at any time.
+    let work = async {
+        // Cut short, the next start goes on: a systemd that is slow to read its units is no reason to take no operations.
+        if timeout(CONVERGE, local.converge(local::standing(host))).await.is_err() {
+            warn!(limit = ?CONVERGE, "units and the machine's program are not brought up to this agent in time");
+        }
+        // A daemon runs where a host has joined.
+        inputs::consume_left(host);
+        worker.run().await;
+    };
+    // None of these needs to end by itself, and each may be dropped at any time.
     tokio::join!(
         watchdog(),
-        worker.run(),
+        work,
+        forget_restarts(host),
         identity(settings, host, endpoint, &clients, &refused),
         watches(settings, clients_seen, &seen, &refused),
     );
@@ -188,6 +198,15 @@ async fn watches(
             _ = clients.changed() => {}
             () = sleep(AGAIN.mul_f64(1.0 + jitter::fraction())) => {}
         }
+    }
+}
+
+/// Has systemd begin to count anew, once this agent has proved itself: it never forgets a restart, and the pauses of a host's
+/// whole life would add up.
+async fn forget_restarts(host: &Host) {
+    sleep(SETTLED).await;
+    if let Err(error) = host.run(Tool::Systemctl, &["reset-failed", units::name::AGENT]).await {
+        warn!(%error, "systemd keeps its count of this agent's restarts");
     }
 }
 

@@ -28,7 +28,7 @@ const CTR: [&str; 3] = ["ctr", "--namespace", "aks-flex-node"];
 const DAEMON: &str = "/usr/bin/aks-flex-node (daemon|agent)( .*)?";
 
 /// The mounts and rights that the units give to a container. Source: units/files/run.in.
-const RUN: [&str; 9] = [
+pub(crate) const RUN: [&str; 9] = [
     "run",
     "--rm",
     "--snapshotter=overlayfs",
@@ -179,6 +179,19 @@ impl Agent<'_> {
     pub(crate) async fn only_new(self, old: u32, limit: Duration) -> Result<u32> {
         let what = format!("exactly one agent, a new one, on host {}", self.host.name());
         wait::until(&what, limit, async || Ok(self.only().await?.filter(|pid| *pid != old))).await
+    }
+
+    /// Waits until a daemon, which is ready before that, has brought units and the machine's program up to itself, or has said why not.
+    ///
+    /// # Errors
+    /// It has not in time.
+    pub(crate) async fn converged(self, pid: u32, limit: Duration) -> Result<()> {
+        let of = format!("_PID={pid}");
+        wait::until_true(&format!("daemon {pid} has converged"), limit, async || {
+            let said = self.host.journal(&["--boot", "--output=cat", &of]).await?;
+            Ok(said.contains("completed task=reload-units") || said.contains("are not those of this agent"))
+        })
+        .await
     }
 
     /// What is left of the agent: containers, tasks, snapshots in use, processes. Empty if nothing is.

@@ -280,6 +280,7 @@ async fn converges(context: &Context) -> Result<()> {
     ))
     .await?;
     restart(&host).await?;
+    host.agent().converged(host.agent().daemon().await?, AGAIN).await?;
     ensure!(host.read_file(RECOVERY).await? == unit, "the unit is not what it was");
     ensure!(sum().await? == program, "the machine's program is not what it was");
     let stale = host

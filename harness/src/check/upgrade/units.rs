@@ -167,7 +167,7 @@ async fn cut_short(context: &Context, host: &Host, wanted: &Texts) -> Result<()>
                 UNITS[at]
             );
         }
-        wait::until("exactly one agent", TIDY, async || host.agent().only().await).await?;
+        converged(host).await?;
         are(host, wanted).await?;
         in_order(host, "a start that was cut short").await?;
         ensure!(is_stale(host).await? == "no", "systemd was not told to read its units");
@@ -177,9 +177,13 @@ async fn cut_short(context: &Context, host: &Host, wanted: &Texts) -> Result<()>
 
 async fn restart(host: &Host) -> Result<()> {
     host.exec_ok(&["systemctl", "restart", UNIT]).await?;
-    wait::until("exactly one agent", TIDY, async || host.agent().only().await)
-        .await
-        .map(drop)
+    converged(host).await
+}
+
+/// Waits until there is one agent, and its units are as it wants them or can't be.
+async fn converged(host: &Host) -> Result<()> {
+    let pid = wait::until("exactly one agent", TIDY, async || host.agent().only().await).await?;
+    host.agent().converged(pid, TIDY).await
 }
 
 /// Appends a line to each of the units, and has systemd read them.

@@ -15,7 +15,6 @@ const CTR: &str = concat!("/usr/bin/ctr --namespace ", "aks-flex-node");
 pub(crate) enum Directive {
     StartPre,
     Start,
-    StopPost,
 }
 
 impl Directive {
@@ -23,9 +22,17 @@ impl Directive {
         match self {
             Self::StartPre => "ExecStartPre",
             Self::Start => "ExecStart",
-            Self::StopPost => "ExecStopPost",
         }
     }
+}
+
+/// What becomes of an image that is not on the host any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lost {
+    /// It is had again by its digest.
+    Fetched,
+    /// The container does not run, or another line sees to it.
+    Missed,
 }
 
 /// A container as its unit runs it.
@@ -44,6 +51,8 @@ pub(crate) struct Container<'a> {
     pub(crate) selection: &'a str,
     /// Seconds in which containerd must answer.
     pub(crate) containerd: u64,
+    /// What becomes of an image that is lost.
+    pub(crate) lost: Lost,
     /// Shell run once when the wait for containerd begins.
     pub(crate) extend: &'a str,
     /// Seconds between SIGTERM and SIGKILL.
@@ -56,7 +65,6 @@ impl Container<'_> {
         let status = self.unfit.to_string();
         let (seconds, stop) = (self.containerd.to_string(), self.stop.to_string());
         let prepare = ("directive", self.prepare.as_str());
-        let after = ("directive", Directive::StopPost.as_str());
         let ctr = ("ctr", CTR);
         let pattern = ("pattern", IMAGE_PATTERN);
         let snapshotter = ("snapshotter", name::SNAPSHOTTER);
@@ -66,7 +74,20 @@ impl Container<'_> {
         let line = |text: &str, values: &[(&str, &str)]| {
             fill(text, values).expect("the templates' names and the values are those of the tests")
         };
-        let clean = include_str!("../files/clean.in");
+        let part = |text: &str, values: &[(&str, &str)]| line(text, values).trim_end().to_owned();
+        let judge = part(
+            include_str!("../files/judge.in"),
+            &[pattern, settings, ("status", &status)],
+        );
+        let answers = part(
+            include_str!("../files/containerd.in"),
+            &[ctr, socket, ("seconds", &seconds), ("extend", self.extend)],
+        );
+        let fetch = match self.lost {
+            Lost::Fetched => part(include_str!("../files/fetch.in"), &[ctr, snapshotter]),
+            Lost::Missed => String::new(),
+        };
+        let clean = part(include_str!("../files/clean.in"), &[ctr, id, snapshotter]);
         vec![
             (
                 "container",
@@ -87,32 +108,28 @@ impl Container<'_> {
                 "choose",
                 line(include_str!("../files/choose.in"), &[pattern, selection, settings]),
             ),
-            ("hosts", line(include_str!("../files/hosts.in"), &[])),
             (
-                "judge",
+                "prepare",
                 line(
-                    include_str!("../files/judge.in"),
-                    &[prepare, pattern, settings, ("status", &status)],
+                    include_str!("../files/prepare.in"),
+                    &[
+                        prepare,
+                        ("judge", &judge),
+                        ("answers", &answers),
+                        ("fetch", &fetch),
+                        ("clean", &clean),
+                    ],
                 ),
-            ),
-            (
-                "containerd",
-                line(
-                    include_str!("../files/containerd.in"),
-                    &[prepare, ctr, socket, ("seconds", &seconds), ("extend", self.extend)],
-                ),
-            ),
-            (
-                "fetch",
-                line(include_str!("../files/fetch.in"), &[prepare, ctr, snapshotter]),
             ),
             (
                 "import",
                 line(include_str!("../files/import.in"), &[ctr, snapshotter, settings]),
             ),
             ("pull", line(include_str!("../files/pull.in"), &[ctr, snapshotter])),
-            ("clean", line(clean, &[prepare, ctr, id, snapshotter])),
-            ("clean_after", line(clean, &[after, ctr, id, snapshotter])),
+            (
+                "clean_after",
+                line(include_str!("../files/clean-after.in"), &[("clean", &clean)]),
+            ),
             (
                 "run",
                 line(

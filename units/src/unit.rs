@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::line::{Container, Directive};
+use crate::line::{Container, Directive, Lost};
 use crate::name;
 use crate::service::ServiceName;
 use crate::template::fill;
@@ -74,6 +74,7 @@ pub fn bootstrap() -> Unit {
         unfit: name::NEVER_STATUS,
         selection: name::AGENT_IMAGE_ENV,
         containerd: containerd_within::PATIENT,
+        lost: Lost::Missed,
         extend: "",
         stop: 30,
     };
@@ -100,6 +101,7 @@ pub fn reset() -> Unit {
         unfit: name::NEVER_STATUS,
         selection: name::AGENT_IMAGE_ENV,
         containerd: containerd_within::WATCHED,
+        lost: Lost::Fetched,
         extend: "",
         stop: 30,
     };
@@ -125,6 +127,7 @@ pub fn agent(values: &AgentUnit) -> Unit {
         unfit: 1,
         selection: name::AGENT_IMAGE_ENV,
         containerd: patience,
+        lost: Lost::Fetched,
         extend: &extend,
         stop: values.stop.as_secs(),
     };
@@ -157,6 +160,7 @@ pub fn agent_recovery() -> Unit {
         unfit: 1,
         selection: name::AGENT_IMAGE_LAST_GOOD_ENV,
         containerd: containerd_within::BRISK,
+        lost: Lost::Missed,
         extend: "",
         stop: 10,
     };
@@ -181,6 +185,7 @@ fn hook(id: &'static str, verb: &'static str) -> Container<'static> {
         unfit: 1,
         selection: name::AGENT_IMAGE_ENV,
         containerd: containerd_within::BRISK,
+        lost: Lost::Missed,
         extend: "",
         stop: 5,
     }

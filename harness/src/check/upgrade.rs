@@ -8,6 +8,7 @@ mod containerd;
 mod crash;
 mod disk;
 mod images;
+mod many;
 mod network;
 mod queue;
 mod recovery;
@@ -28,7 +29,7 @@ use crate::wait;
 use asked::ask_for;
 use state::{Readiness, State};
 
-pub(super) const CHECKS: [Check; 22] = [
+pub(super) const CHECKS: [Check; 23] = [
     check!("upgrade.back", Cloud, 600, na_t13_na_t14_na_r27_fc_u7_back),
     check!("upgrade.broken-mute", Cloud, 600, broken::na_t09_mute),
     check!("upgrade.success", Cloud, 600, na_t08_na_t25_na_r14_success),
@@ -80,6 +81,7 @@ pub(super) const CHECKS: [Check; 22] = [
         crash::fc_u14_fc_u16_fc_u22_fc_r17_fc_c3_matrix
     ),
     check!("upgrade.random-cuts", Cloud, 900, crash::fc_p1_fc_u14_random_cuts),
+    check!("upgrade.many", Cloud, 900, many::fc_m2_many),
     check!("upgrade.recovery-quiet", Cloud, 600, refused::na_r26_recovery_quiet),
 ];
 

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::sync::Mutex;
 
-use crate::agent_image::{self, Profile, Variant};
+use crate::agent_image::{self, Built, Profile, Variant};
 use crate::cache;
 use crate::cloud::Cloud;
 use crate::command::Command;
@@ -119,10 +119,8 @@ impl Product {
         if let Some(image) = pushed.get(&variant) {
             return Ok(image.clone());
         }
-        let folder = tempfile::tempdir_in(&self.dir)?;
-        let layout = folder.path().join("layout");
-        agent_image::build(self.profile, variant).await?.write_folder(&layout)?;
-        let image = push(cloud, &layout, &variant.to_string()).await?;
+        let built = agent_image::build(self.profile, variant).await?;
+        let image = self.push(cloud, &built, &variant.to_string()).await?;
         pushed.insert(variant, image.clone());
         Ok(image)
     }
@@ -136,13 +134,27 @@ impl Product {
         if let Some(image) = pushed.get(&number) {
             return Ok(image.clone());
         }
-        let folder = tempfile::tempdir_in(&self.dir)?;
-        let layout = folder.path().join("layout");
-        agent_image::heavy(self.profile, number).await?.write_folder(&layout)?;
-        let tag = format!("heavy-{number}");
-        let image = push(cloud, &layout, &tag).await?;
+        let built = agent_image::heavy(self.profile, number).await?;
+        let image = self.push(cloud, &built, &format!("heavy-{number}")).await?;
         pushed.insert(number, image.clone());
         Ok(image)
+    }
+
+    /// An image that works as the one that hosts start with does, is as large, and of which nothing is on any host (`agent_image::fresh`), in
+    /// the registry.
+    ///
+    /// # Errors
+    /// It can't be built or pushed.
+    pub(crate) async fn fresh(&self, cloud: &Cloud, number: u64) -> Result<ImageRef> {
+        let built = agent_image::fresh(self.profile, number).await?;
+        self.push(cloud, &built, &format!("fresh-{number}")).await
+    }
+
+    async fn push(&self, cloud: &Cloud, built: &Built, tag: &str) -> Result<ImageRef> {
+        let folder = tempfile::tempdir_in(&self.dir)?;
+        let layout = folder.path().join("layout");
+        built.write_folder(&layout)?;
+        push(cloud, &layout, tag).await
     }
 
     /// The Ignition config (3.3.0) that the agent makes of a folder of inputs.

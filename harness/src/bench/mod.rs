@@ -2,24 +2,24 @@
 
 mod boot;
 mod door;
+mod upgrade;
 
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use image::ImageRef;
 
-use crate::agent::{self, UNIT};
-use crate::agent_image::Variant;
+use crate::agent;
 use crate::base::Base;
 use crate::bed::Bed;
 use crate::cache::Cache;
 use crate::cli;
 use crate::cloud::{Cloud, Ingredients};
 use crate::host::Host;
-use crate::node::{Joining, READY};
+use crate::node::Joining;
 use crate::process::interrupted;
 use crate::product::Product;
 use crate::progress::step;
@@ -75,9 +75,8 @@ async fn measure(bed: &Bed, ingredients: &Ingredients, options: &cli::Bench) -> 
     figures.extend(step("first boot", boot::measure(&host, &cloud)).await?);
     figures.push(step("idle daemon", idle(&host)).await?);
     figures.extend(step("host-exec", door::measure(&host)).await?);
-    let (line, bare) = step("ctr run", container(&host, &product.image, &cloud.images.busybox)).await?;
-    figures.push(line);
-    figures.extend(step("upgrades", upgrades(&host, &cloud, &product, bare)).await?);
+    figures.push(step("ctr run", container(&host, &product.image, &cloud.images.busybox)).await?);
+    figures.extend(step("upgrades", upgrade::measure(&host, &cloud, &product)).await?);
     Ok(figures)
 }
 
@@ -111,21 +110,18 @@ async fn idle(host: &Host) -> Result<Figure> {
 }
 
 /// A container of the agent's image that does nothing, beside one of busybox that does nothing.
-///
-/// Hands back the time of the latter as well: what any container takes.
-async fn container(host: &Host, agent: &ImageRef, busybox: &ImageRef) -> Result<(Figure, f64)> {
+async fn container(host: &Host, agent: &ImageRef, busybox: &ImageRef) -> Result<Figure> {
     let (agent, busybox) = (agent.to_string(), busybox.to_string());
     let pull = ["ctr", "--namespace", "aks-flex-node", "images", "pull", &busybox];
     host.exec_ok(&pull).await?;
     let own = run(host, &[&agent, "bench", "/usr/bin/aks-flex-node", "version"]).await?;
     let bare = run(host, &[&busybox, "bench", "/bin/true"]).await?;
-    let figure = Figure {
+    Ok(Figure {
         what: "`ctr run`, agent's `version`",
         value: format!("{:.0} ms", own * 1e3),
         bound: "",
         beside: format!("busybox `true` {:.0} ms: {:.2} ×", bare * 1e3, own / bare),
-    };
-    Ok((figure, bare))
+    })
 }
 
 /// The median time of `ctr run`, taken inside: entering the host is no part of it.
@@ -143,89 +139,6 @@ async fn run(host: &Host, what: &[&str]) -> Result<f64> {
     }
     times.sort_by(f64::total_cmp);
     Ok(times[TIMES / 2])
-}
-
-/// A good upgrade's gap, and the way back from a candidate that exits at once.
-async fn upgrades(host: &Host, cloud: &Cloud, product: &Product, bare: f64) -> Result<Vec<Figure>> {
-    let second = product.variant(cloud, Variant::Second).await?;
-    let over = cloud.upgrade(host.name(), &second, READY).await?;
-    ensure!(
-        over.phase() == "Complete",
-        "the upgrade ended {}: {}",
-        over.phase(),
-        over.message()
-    );
-    let gap = gap(host, 1).await?;
-    let exits = product.variant(cloud, Variant::Exits).await?;
-    let before = starts(host).await?.len();
-    let over = cloud.upgrade(host.name(), &exits, READY).await?;
-    ensure!(
-        over.phase() == "Failed",
-        "the broken upgrade ended {}: {}",
-        over.phase(),
-        over.message()
-    );
-    host.wait_active(&[UNIT], READY).await?;
-    let back = gap_since(host, before).await?;
-    Ok(vec![
-        Figure {
-            what: "upgrade: old daemon gone → new one ready",
-            value: format!("{gap:.2} s"),
-            bound: "3 s",
-            beside: format!("{:.1} × a `ctr run` of `true`", gap / bare),
-        },
-        Figure {
-            what: "candidate that exits at once: old daemon gone → last good one ready",
-            value: format!("{back:.2} s"),
-            bound: "15 s",
-            beside: format!("{:.1} × a `ctr run` of `true`", back / bare),
-        },
-    ])
-}
-
-/// When the agent's unit was started and stopped, of all boots: `Started`, `Stopped` and their times.
-async fn starts(host: &Host) -> Result<Vec<(bool, f64)>> {
-    let said = host
-        .journal(&[&format!("UNIT={UNIT}"), "--output=short-monotonic"])
-        .await?;
-    let event = |line: &str| {
-        let time = monotonic(line)?;
-        match (
-            line.contains("Started "),
-            line.contains("Stopping ") || line.contains("Main process exited"),
-        ) {
-            (true, _) => Some((true, time)),
-            (false, true) => Some((false, time)),
-            (false, false) => None,
-        }
-    };
-    Ok(said.lines().filter_map(event).collect())
-}
-
-/// From the last-but-`nth` stop to the start that follows it.
-async fn gap(host: &Host, nth: usize) -> Result<f64> {
-    let events = starts(host).await?;
-    let from = events
-        .iter()
-        .rev()
-        .filter(|(started, _)| !started)
-        .nth(nth - 1)
-        .context("no stop")?
-        .1;
-    let to = events
-        .iter()
-        .find(|(started, at)| *started && *at >= from)
-        .context("no start after the stop")?
-        .1;
-    Ok(to - from)
-}
-
-/// From the first stop after that many events to the last start.
-async fn gap_since(host: &Host, before: usize) -> Result<f64> {
-    let events = starts(host).await?.split_off(before);
-    let from = events.iter().find(|(started, _)| !started).context("no stop")?.1;
-    let to = events.iter().rev().find(|(started, _)| *started).context("no start")?.1;
-    Ok(to - from)
 }
 
 fn seconds(time: f64) -> String {

@@ -64,7 +64,7 @@ pub async fn run(host: &Host, cause: Cause<'_>) -> Result<(), Error> {
         }
         Upgrade::Switched { .. } | Upgrade::Judging { .. } | Upgrade::Back { .. } => {}
     }
-    if unit.restarts < LOOP && containerd_restarted(host, &unit).await {
+    if unit.restarts < LOOP && containerd_restarted(host, &unit, cause).await {
         info!("containerd went down under the agent, which is not the agent's fault; systemd starts it again");
         return Ok(());
     }
@@ -166,29 +166,27 @@ async fn failed_before_the_selection(host: &Host, cause: Cause<'_>) -> bool {
         .and_then(|found| found.modified())
         .ok()
         .and_then(|time| time.duration_since(UNIX_EPOCH).ok());
-    let Some(invocation) = cause.invocation.filter(|id| id.len() == 32) else {
-        return false;
-    };
-    let which = format!("INVOCATION_ID={invocation}");
-    let line = [which.as_str(), "--output=short-unix", "--no-pager", "--quiet"];
-    let Ok(output) = host.call(Call::new(Tool::Journalctl, &line).limit(SHORT)).await else {
-        return false;
-    };
-    // systemd's first word on that start: `1764460800.123456 host systemd[1]: Starting …`.
-    let first = output
-        .stdout
-        .split_whitespace()
-        .next()
-        .and_then(|word| word.parse().ok());
-    let started = first.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    let started = began(host, cause, "short-unix").await;
     started
         .zip(selected)
         .is_some_and(|(started, selected)| started < selected)
 }
 
+/// When the start began that failed, by the clock of that form of the journal; none when nobody says.
+async fn began(host: &Host, cause: Cause<'_>, form: &str) -> Option<Duration> {
+    let invocation = cause.invocation.filter(|id| id.len() == 32)?;
+    let (which, form) = (format!("INVOCATION_ID={invocation}"), format!("--output={form}"));
+    let line = [which.as_str(), &form, "--no-pager", "--quiet"];
+    let output = host.call(Call::new(Tool::Journalctl, &line).limit(SHORT)).await.ok()?;
+    // systemd's first word on it: `1764460800.123456 host systemd[1]: Starting …`, or `[    5.123456] host …`.
+    let text = output.stdout.trim_start_matches(['[', ' ']);
+    let first = text.split([' ', ']']).next()?;
+    Duration::try_from_secs_f64(first.parse().ok()?).ok()
+}
+
 /// Whether containerd is down, or came up after the agent's unit last started: then every container's `ctr` has ended, good
 /// agents' too. A candidate that brings containerd down each time is counted all the same, by the restarts.
-async fn containerd_restarted(host: &Host, agent: &Unit) -> bool {
+async fn containerd_restarted(host: &Host, agent: &Unit, cause: Cause<'_>) -> bool {
     let line = [
         "show",
         name::CONTAINERD,
@@ -200,8 +198,15 @@ async fn containerd_restarted(host: &Host, agent: &Unit) -> bool {
     let down = ["inactive", "failed", "activating", "deactivating"];
     let down = value(&output.stdout, "ActiveState").is_some_and(|state| down.contains(&state));
     let up_since = moment(&output.stdout, "ActiveEnterTimestampMonotonic");
-    down || agent
-        .started
+    if down {
+        return true;
+    }
+    let started = match agent.started {
+        Some(started) => Some(started),
+        // It is being started anew already, and what failed is forgotten.
+        None => began(host, cause, "short-monotonic").await,
+    };
+    started
         .zip(up_since)
         .is_some_and(|(agent, containerd)| containerd > agent)
 }
@@ -212,8 +217,10 @@ fn value<'a>(text: &'a str, key: &str) -> Option<&'a str> {
     lines.find(|(name, _)| *name == key).map(|(_, value)| value)
 }
 
+/// A time since the boot; systemd writes 0 for one that it has not.
 fn moment(text: &str, key: &str) -> Option<Duration> {
-    value(text, key)?.parse().ok().map(Duration::from_micros)
+    let micros = value(text, key)?.parse().ok()?;
+    (micros > 0).then(|| Duration::from_micros(micros))
 }
 
 impl Unit {

@@ -318,6 +318,32 @@ async fn fc_c3_a_containerd_that_went_down_is_no_fault_of_the_candidate() {
     }
 }
 
+/// fc_c3: a recovery that comes late meets a unit that starts anew, and no longer hears from it when that which failed began.
+#[tokio::test]
+async fn a_unit_that_starts_anew_says_nothing_of_the_start_that_failed() {
+    let anew = CRASHED
+        .replace("auto-restart", "start-pre")
+        .replace("=1000000", "=0")
+        .replace("=1200000", "=0");
+    let clocks = "case \"$*\" in *short-monotonic*) echo '[    1.000000] h systemd[1]: Starting' ;; \
+        *) echo '99999999999.5 h systemd[1]: Starting' ;; esac";
+    for (since, invocation, selected) in [
+        (500_000, "0".repeat(32), 'a'),
+        (1_100_000, "0".repeat(32), 'b'),
+        (500_000, String::new(), 'a'),
+    ] {
+        let fixture = Fixture::new(&judging(), &anew);
+        fixture.containerd("active", since);
+        fixture.tool("journalctl", clocks);
+        let cause = Cause {
+            message: None,
+            invocation: Some(&invocation),
+        };
+        run(&fixture.host, cause).await.unwrap();
+        assert_eq!(fixture.selected(), image(selected), "{since} {invocation}");
+    }
+}
+
 #[test]
 fn what_systemd_says_is_read_as_it_is_meant() {
     let crashed = Unit::parse(CRASHED);

@@ -2,7 +2,7 @@
 
 use anyhow::{Result, bail};
 
-use crate::base::Base;
+use crate::base::{Base, Release};
 use crate::bed::Bed;
 use crate::cache::Cache;
 use crate::cli;
@@ -29,7 +29,7 @@ pub(crate) async fn up(options: &cli::Up) -> Result<()> {
     if Run::open(&cache, name).is_ok_and(|run| !run.abandoned()) {
         bail!(run::already(name));
     }
-    Base::of(&cache).await?;
+    Base::of(&cache, Release::default()).await?;
     let ingredients = Ingredients::of(&cache, options.kube.as_deref()).await?;
     let bed = step("network", Bed::make(&cache, name, Life::Lasting)).await?;
     let stands = tokio::select! {

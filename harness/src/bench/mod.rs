@@ -13,7 +13,7 @@ use anyhow::{Context, Result};
 use image::ImageRef;
 
 use crate::agent;
-use crate::base::Base;
+use crate::base::{Base, Release};
 use crate::bed::Bed;
 use crate::cache::Cache;
 use crate::cli;
@@ -45,7 +45,7 @@ struct Figure {
 /// The bed can't be made, the host does not join, or an upgrade does not end as it must.
 pub(crate) async fn bench(options: &cli::Bench) -> Result<()> {
     let cache = Cache::open()?;
-    Base::of(&cache).await?;
+    Base::of(&cache, Release::default()).await?;
     let ingredients = Ingredients::of(&cache, options.kube.as_deref()).await?;
     let bed = Bed::make(&cache, &format!("bench-{}", std::process::id()), Life::Ours).await?;
     let measured = tokio::select! {

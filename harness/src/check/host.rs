@@ -5,12 +5,14 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 
 use super::{Check, Context, check};
+use crate::base::Release;
 use crate::host::{Cut, Disk, Host, Options, Variant};
 use crate::net::{ADDRESS, BRIDGE};
 use crate::wait;
 
-pub(super) const CHECKS: [Check; 5] = [
+pub(super) const CHECKS: [Check; 6] = [
     check!("host.image", Hosts, 120, image),
+    check!("host.second-image", Hosts, 420, second_image),
     check!("host.life", Hosts, 240, life),
     check!("host.presets", Hosts, 180, presets),
     check!("host.power-cut", Hosts, 180, power_cut),
@@ -26,7 +28,26 @@ fn ignition(units: &str) -> Option<String> {
 
 /// What the image looks like from inside.
 async fn image(context: &Context) -> Result<()> {
-    let host = context.host(Options::default()).await?;
+    looks_like_the_image(context, Release::Trixie, 257, "1.7.").await
+}
+
+/// The other release looks the same. Its base may have to be made first.
+async fn second_image(context: &Context) -> Result<()> {
+    looks_like_the_image(context, Release::Forky, 262, "2.").await
+}
+
+async fn looks_like_the_image(context: &Context, release: Release, systemd: u32, containerd: &str) -> Result<()> {
+    let options = Options {
+        release,
+        ..Options::default()
+    };
+    let host = context.host(options).await?;
+    let versions = host.sh("systemctl --version | head -n 1; ctr version").await?;
+    let found = versions.split_whitespace().nth(1).and_then(|word| word.parse().ok());
+    ensure!(
+        found.is_some_and(|found: u32| found >= systemd) && versions.contains(&format!("Version:  {containerd}")),
+        "{release:?} has other versions: {versions}"
+    );
     let usr = host
         .sh("stat --file-system --format=%T /usr; findmnt --noheadings --output SOURCE,OPTIONS --target /usr")
         .await?;

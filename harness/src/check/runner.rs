@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 use super::context::{Depth, World};
 use super::report::{Ended, LIMITS, Report, Row};
 use super::{Check, Context, Needs, all};
-use crate::base::Base;
+use crate::base::{Base, Release};
 use crate::bed::Bed;
 use crate::cache::Cache;
 use crate::cli;
@@ -99,7 +99,7 @@ pub(crate) fn list(selection: &Selection, left: &[&str]) -> String {
 pub(crate) async fn run(selection: Selection, options: &cli::Check) -> Result<bool> {
     let cache = Cache::open()?;
     // Once, before the clocks of the checks run.
-    Base::of(&cache).await?;
+    Base::of(&cache, Release::default()).await?;
     let ingredients = if selection.needs_cloud() {
         Some(Ingredients::of(&cache, options.kube.as_deref()).await?)
     } else {

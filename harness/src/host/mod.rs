@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 pub(crate) use faults::{Cut, Refusal};
 pub(crate) use outside::Outside;
 
-use crate::base::Base;
+use crate::base::{Base, Release};
 use crate::cache;
 use crate::command::Command;
 use crate::net::Net;
@@ -59,6 +59,8 @@ pub(crate) struct Options {
     pub(crate) ignition: Option<String>,
     pub(crate) disk: Disk,
     pub(crate) variant: Variant,
+    /// Of which release its system is.
+    pub(crate) release: Release,
     /// Folders of the machine seen read-only in the host: from, to.
     pub(crate) binds: Vec<(PathBuf, String)>,
 }
@@ -93,7 +95,7 @@ impl Host {
     /// There is one of that name, or the name is not `[a-z][a-z0-9]{0,8}`: more would not fit an interface's name.
     pub(crate) async fn create(run: &Run, name: &str, options: Options) -> Result<Self> {
         plain(name).map_err(anyhow::Error::msg)?;
-        let base = Base::of(&run.cache).await?;
+        let base = Base::of(&run.cache, options.release).await?;
         let net = Net::of(run);
         let dir = run.host_dir(name);
         let plan = {

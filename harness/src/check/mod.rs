@@ -31,6 +31,9 @@ pub(crate) enum Needs {
     Hosts,
     /// All of it: registry, cluster, and the agent's image.
     Cloud,
+    /// As `Cloud`, and nothing beside it: it has as many hosts of its own as run side by side else, and the kernel gives a user no more than
+    /// 128 inotify instances, of which each host takes two dozen.
+    Alone,
 }
 
 type Body = fn(Rc<Context>) -> Pin<Box<dyn Future<Output = Result<()>>>>;

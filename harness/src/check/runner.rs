@@ -73,7 +73,7 @@ impl Selection {
     }
 
     fn needs_cloud(&self) -> bool {
-        self.checks.iter().any(|check| check.needs == Needs::Cloud)
+        self.checks.iter().any(|check| check.needs != Needs::Hosts)
     }
 }
 
@@ -138,7 +138,15 @@ async fn checked(
     };
     let depth = if options.full { Depth::Full } else { Depth::Short };
     let order: Vec<&str> = selection.checks.iter().map(|check| check.name).collect();
-    let mut waiting: VecDeque<Check> = selection.checks.into();
+    let (alone, beside): (Vec<_>, Vec<_>) = selection
+        .checks
+        .into_iter()
+        .partition(|check| check.needs == Needs::Alone);
+    let start = |check| {
+        let context = Context::new(bed.clone(), world.clone(), depth, options.n, seed);
+        one(check, Rc::new(context))
+    };
+    let mut waiting = VecDeque::from(beside);
     let mut running = JoinSet::new();
     let mut report = Report {
         checks: Vec::new(),
@@ -148,11 +156,13 @@ async fn checked(
         while running.len() < usize::from(options.jobs)
             && let Some(check) = waiting.pop_front()
         {
-            let context = Context::new(bed.clone(), world.clone(), depth, options.n, seed);
-            running.spawn_local(one(check, Rc::new(context)));
+            running.spawn_local(start(check));
         }
         let Some(row) = running.join_next().await else { break };
         report.checks.push(row?);
+    }
+    for check in alone {
+        report.checks.push(start(check).await);
     }
     report
         .checks

@@ -76,11 +76,11 @@ pub(super) const CHECKS: [Check; 23] = [
     check!("upgrade.units", Cloud, 900, units::na_r06_na_r10_na_r11_na_r12_units),
     check!(
         "upgrade.crash-matrix",
-        Cloud,
+        Alone,
         900,
         crash::fc_u14_fc_u16_fc_u22_fc_r17_fc_c3_matrix
     ),
-    check!("upgrade.random-cuts", Cloud, 900, crash::fc_p1_fc_u14_random_cuts),
+    check!("upgrade.random-cuts", Alone, 900, crash::fc_p1_fc_u14_random_cuts),
     check!("upgrade.many", Cloud, 900, many::fc_m2_many),
     check!("upgrade.recovery-quiet", Cloud, 600, refused::na_r26_recovery_quiet),
 ];

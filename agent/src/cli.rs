@@ -128,7 +128,7 @@ impl Command {
                 command: "reset",
                 instead: "provision the host anew to remove the node",
             }),
-            Self::Ignition(Ignition { dir, spec }) => verb::ignition(&dir, spec.into()),
+            Self::Ignition(Ignition { dir, spec }) => verb::ignition(here, &dir, spec.into()),
             Self::Version => {
                 print!("{}", verb::version());
                 Ok(Exit::Done)

@@ -163,13 +163,28 @@ fn inputs_of_no_ignition_config_are_told_without_their_values() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().to_str().unwrap();
     assert!(message(&["ignition", path], NEVER).starts_with("no Ignition config can be made of the inputs"));
-    for (name, text) in [
-        ("agent.env", "AKS_FLEX_NODE_AGENT_IMAGE=registry.test/canary:latest\n"),
-        ("bootstrap.env", "AKS_FLEX_NODE_CONFIG_OVERRIDES='{}'\n"),
-    ] {
-        #[expect(clippy::disallowed_methods, reason = "a test's input")]
-        fs::write(dir.path().join(name), text).unwrap();
-    }
+    #[expect(clippy::disallowed_methods, reason = "a test's input")]
+    let write = |name: &str, text: &str| fs::write(dir.path().join(name), text).unwrap();
+    write("agent.env", "AKS_FLEX_NODE_AGENT_IMAGE=registry.test/canary:latest\n");
+    write("bootstrap.env", "AKS_FLEX_NODE_CONFIG_OVERRIDES='{}'\n");
     let text = message(&["ignition", path], NEVER);
     assert!(text.contains("AKS_FLEX_NODE_AGENT_IMAGE in agent.env"), "{text}");
+    // What the bootstrap would refuse on each of the hosts.
+    let image = format!("AKS_FLEX_NODE_AGENT_IMAGE=registry.test/agent@sha256:{:064}\n", 7);
+    write("agent.env", &image);
+    for (bootstrap, says) in [
+        (
+            "AKS_FLEX_NODE_AUHT=canary\n",
+            "AKS_FLEX_NODE_AUHT is no variable of the agent",
+        ),
+        (
+            "AKS_FLEX_NODE_CONFIG_OVERRIDES={\"azure\":{\"bootstrapToken\":{\"token\":\"canary\"}}}\n",
+            "azure.bootstrapToken.token is not a bootstrap token",
+        ),
+        ("AKS_FLEX_NODE_CONFIG_OVERRIDES='{}'\n", "azure has no credential"),
+    ] {
+        write("bootstrap.env", bootstrap);
+        let text = message(&["ignition", path], NEVER);
+        assert!(text.contains(says), "{text}");
+    }
 }

@@ -67,6 +67,18 @@ impl Inputs {
         Ok(inputs)
     }
 
+    /// What the bootstrap reads on the host.
+    #[must_use]
+    pub fn bootstrap(&self) -> &[u8] {
+        &self.bootstrap
+    }
+
+    /// The configuration that the bootstrap starts from, if it is one of these files.
+    #[must_use]
+    pub fn base_config(&self) -> Option<&[u8]> {
+        self.base_config.as_deref()
+    }
+
     fn judge_settings(&mut self) -> Result<(), Error> {
         let settings = env::parse(SETTINGS, &self.settings)?;
         let known = [name::IMAGE_KEY, name::ARCHIVE_KEY, name::HOSTS_DIR_KEY];

@@ -4,7 +4,9 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
 use image::ImageRef;
 use serde_json::Value;
 
@@ -18,6 +20,9 @@ use crate::run::{Run, secret};
 /// How long from the start of a host until its node is Ready, on a busy machine.
 pub(crate) const READY: Duration = Duration::from_secs(240);
 
+/// What the bootstrap reads on a host.
+pub(crate) const INPUTS: &str = "/etc/aks-flex-node/bootstrap.env";
+
 /// What a host is given to join. Everything may be changed before the host is made.
 pub(crate) struct Joining {
     /// Of the host, and of its node.
@@ -29,6 +34,8 @@ pub(crate) struct Joining {
     pub(crate) config: Value,
     /// Files that lie over the usual inputs of `aks-flex-node ignition`, by name.
     pub(crate) inputs: Vec<(String, String)>,
+    /// Put in the place of `bootstrap.env` after the rendering, which would refuse it.
+    pub(crate) spoilt: Option<String>,
     /// Disk, variant, binds. Its Ignition config is rendered over.
     pub(crate) options: Options,
 }
@@ -51,6 +58,7 @@ impl Joining {
             agent: product.image.clone(),
             config,
             inputs: Vec::new(),
+            spoilt: None,
             options,
         })
     }
@@ -79,7 +87,10 @@ impl Joining {
     /// # Errors
     /// What the agent says of the inputs, or the host can't be made.
     pub(crate) async fn create(&self, run: &Run, product: &Product) -> Result<Host> {
-        let ignition = product.ignition(&self.write_inputs(run)?).await?;
+        let mut ignition = product.ignition(&self.write_inputs(run)?).await?;
+        if let Some(text) = &self.spoilt {
+            ignition = spoil(&ignition, text)?;
+        }
         Host::create(
             run,
             &self.name,
@@ -96,6 +107,19 @@ impl Joining {
 pub(crate) fn upgrade_to(image: &ImageRef) -> [(&'static str, String); 2] {
     let url = format!("oci://{}", image.repository);
     [("downloadURL", url), ("sha256", image.digest.hex().to_owned())]
+}
+
+/// An Ignition config with that text in the bootstrap's inputs.
+fn spoil(ignition: &str, text: &str) -> Result<String> {
+    let mut config: Value = serde_json::from_str(ignition)?;
+    let files = config["storage"]["files"].as_array_mut();
+    let inputs = files
+        .into_iter()
+        .flatten()
+        .find(|file| file["path"] == INPUTS)
+        .with_context(|| format!("it brings no {INPUTS}"))?;
+    inputs["contents"]["source"] = format!("data:;base64,{}", BASE64_STANDARD.encode(text)).into();
+    Ok(config.to_string())
 }
 
 impl Cloud {

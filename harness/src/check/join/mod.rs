@@ -9,6 +9,7 @@ mod secrets;
 mod traces;
 
 use super::{Check, Context, check};
+use crate::node::INPUTS;
 
 pub(super) const CHECKS: [Check; 12] = [
     check!("join.disk-full", Cloud, 420, faults::disk_full),
@@ -27,8 +28,6 @@ pub(super) const CHECKS: [Check; 12] = [
 
 /// Which agent a host runs, unless it was upgraded.
 const SETTINGS: &str = "/etc/aks-flex-node-agent.env";
-/// The inputs of a join.
-const INPUTS: &str = "/etc/aks-flex-node/bootstrap.env";
 const BASE_CONFIG: &str = "/etc/aks-flex-node/base-config.json";
 /// The configuration that the agent makes of them.
 const CONFIG: &str = "/etc/aks-flex-node/config.json";

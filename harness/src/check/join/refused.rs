@@ -36,7 +36,7 @@ pub(super) async fn refused(context: &Context) -> Result<()> {
         config: joining.config.to_string(),
     };
     let misspelt = format!("{}AKS_FLEX_NODE_AUHT={CANARY}\n", good.inputs);
-    joining.inputs.push(("bootstrap.env".to_owned(), misspelt));
+    joining.spoilt = Some(misspelt);
     let host = context.boot(&joining).await?;
     let bootstrap = Bootstrap(&host);
     crate::wait::until_true("the end of the first try", crate::node::READY, async || {

@@ -1,7 +1,10 @@
 //! The command line. Deliberately absent: defaults, which are the rooms' own, and values of the environment but for
 //! what systemd tells recovery.
 
-use clap::{Args, Parser, Subcommand, ValueEnum, error::ContextKind, error::ErrorKind};
+use clap::{
+    Args, CommandFactory, Parser, Subcommand, ValueEnum,
+    error::{ContextKind, ContextValue, ErrorKind},
+};
 
 use crate::{
     bootstrap::Key,
@@ -31,7 +34,7 @@ pub enum Command {
     /// Serves the node: the long-lived command of the agent's unit.
     #[command(alias = "agent")]
     Daemon(Config),
-    /// Removes the node from the host.
+    /// Will remove the node from the host: not part of this release yet.
     #[command(alias = "unbootstrap")]
     Reset,
     /// Prints the Ignition config made of a folder of inputs.
@@ -94,17 +97,43 @@ pub fn parse() -> Result<Command, Failure> {
 }
 
 fn usage(error: &clap::Error) -> String {
-    let what = error.kind().as_str().unwrap_or("it can't be read");
-    let option = error
-        .get(ContextKind::InvalidArg)
-        .map(ToString::to_string)
-        .unwrap_or_default();
-    let option = option
-        .split([' ', '='])
-        .next()
-        .filter(|option| option.starts_with("--"));
+    let texts = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => text.clone(),
+        Some(ContextValue::Strings(texts)) => texts.join(", "),
+        _ => String::new(),
+    };
+    // What was given stands behind a blank or an equals sign.
+    let option = texts(ContextKind::InvalidArg);
+    let option = option.split([' ', '=']).next().unwrap_or_default();
+    let option = Some(option).filter(|option| option.starts_with("--"));
     let option = option.map(|option| format!(" ({option})")).unwrap_or_default();
-    format!("the command line can't work: {what}{option}: see `aks-flex-node --help`")
+    let values = texts(ContextKind::ValidValue);
+    let kind = error.kind();
+    use ErrorKind as E;
+    let what = if [E::DisplayHelpOnMissingArgumentOrSubcommand, E::MissingSubcommand].contains(&kind) {
+        format!("no verb is given: write one of {}", verbs())
+    } else if kind == E::InvalidSubcommand {
+        format!("there is no such verb: write one of {}", verbs())
+    } else if kind == E::MissingRequiredArgument {
+        // Names of our own, as `<DIR>`.
+        format!("{} is missing", texts(ContextKind::InvalidArg))
+    } else if kind == E::InvalidValue && !values.is_empty() {
+        format!("a value can't be taken{option}: write one of {values}")
+    } else {
+        format!("{}{option}", kind.as_str().unwrap_or("it can't be read"))
+    };
+    format!("the command line can't work: {what}: see `aks-flex-node --help`, or `--help` behind the verb")
+}
+
+/// What can be asked for, without what units ask for.
+fn verbs() -> String {
+    let command = Cli::command();
+    let verbs: Vec<_> = command
+        .get_subcommands()
+        .filter(|verb| !verb.is_hide_set())
+        .map(clap::Command::get_name)
+        .collect();
+    verbs.join(", ")
 }
 
 impl Command {
@@ -223,7 +252,7 @@ pub struct Inputs {
         help = "File of the host with the service principal's certificate and key"
     )]
     sp_client_certificate_file: Option<String>,
-    #[arg(long, help = "Ask Azure for the cluster's data")]
+    #[arg(long, help = "Ask Azure for the cluster's data: not part of this release yet")]
     fetch_bootstrap_data: bool,
     #[arg(long, value_name = "ID", help = "Resource ID of the cluster")]
     cluster_resource_id: Option<String>,
@@ -243,7 +272,11 @@ pub struct Inputs {
     config_overrides: Vec<String>,
     #[arg(long, value_name = "IMAGE", help = "Rootfs image of the machine")]
     bootstrap_oci_image: Option<String>,
-    #[arg(long, value_name = "SOURCE", help = "Where offline artifacts are")]
+    #[arg(
+        long,
+        value_name = "SOURCE",
+        help = "Where offline artifacts are: not part of this release yet"
+    )]
     bootstrap_offline_artifacts_source: Option<String>,
     #[arg(long, value_name = "PATH", help = "Where the binary install puts the agent")]
     install_dir: Option<String>,
@@ -294,8 +327,6 @@ impl Inputs {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
     use crate::{log::Log, model::Mode};
 

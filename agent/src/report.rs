@@ -10,6 +10,8 @@ use crate::upgrade::{Order, Outcome, Progress, Reason};
 const LONGEST: usize = 4096;
 /// The most lines of a candidate's log that a message holds. Source: field-cases R8.
 const LINES: usize = 20;
+/// What stands before them.
+const LAST_LINES: &str = "; its last lines:";
 /// The longest of these lines, in characters.
 const LINE: usize = 200;
 
@@ -104,24 +106,30 @@ pub fn denied(reason: Denial, message: &str) -> End {
     }
 }
 
-/// Why the agent's unit failed: what systemd says of it, and the last lines of its log.
+/// Why the agent's unit failed: how it ended, in a sentence, and the last lines of its log.
 #[must_use]
-pub fn crash(result: Option<&str>, status: Option<&str>, log: &str) -> String {
-    let mut text = String::from("the agent's unit failed");
-    for (name, value) in [("result", result), ("status", status)] {
-        if let Some(value) = value.filter(|value| !value.is_empty()) {
-            text.push_str(&format!(", {name} {value}"));
-        }
-    }
+pub fn crash(how: &str, log: &str) -> String {
+    let mut text = how.to_owned();
     let lines: Vec<_> = log.lines().map(str::trim_end).filter(|line| !line.is_empty()).collect();
     if !lines.is_empty() {
-        text.push_str("; its last lines:");
+        text.push_str(LAST_LINES);
     }
     for line in &lines[lines.len().saturating_sub(LINES)..] {
         text.push('\n');
         text.extend(line.chars().take(LINE));
     }
     bounded(&clean(&text))
+}
+
+/// As much of why something failed as fits into a line: the sentence, and the very last line of the log, if there is one.
+#[must_use]
+pub fn short(why: &str) -> String {
+    let mut lines = why.lines();
+    let first = lines.next().unwrap_or_default();
+    match lines.next_back() {
+        Some(last) => format!("{}: {last}", first.trim_end_matches(LAST_LINES)),
+        None => first.to_owned(),
+    }
 }
 
 /// The text without control characters, and without what looks like a secret.
@@ -223,16 +231,15 @@ mod tests {
     #[test]
     fn fc_r8_a_crash_says_how_it_ended_and_its_last_twenty_lines() {
         let log: String = (1..=30).map(|n| format!("line {n}\n")).collect();
-        let text = crash(Some("exit-code"), Some("1"), &log);
-        assert!(
-            text.starts_with("the agent's unit failed, result exit-code, status 1; its last lines:\nline 11\n"),
-            "{text}"
-        );
+        let text = crash("it failed", &log);
+        assert!(text.starts_with("it failed; its last lines:\nline 11\n"), "{text}");
         assert!(text.ends_with("line 30"));
-        assert_eq!(crash(None, Some(""), "\n"), "the agent's unit failed");
-        let flood = crash(None, None, &"x".repeat(1 << 20));
+        assert_eq!(short(&text), "it failed: line 30");
+        let text = crash("it failed", "\n");
+        assert_eq!((text.as_str(), short(&text).as_str()), ("it failed", "it failed"));
+        let flood = crash("it failed", &"x".repeat(1 << 20));
         assert!(flood.len() < 400);
-        let wide = crash(None, None, &format!("{}\n", "ä".repeat(LINE)).repeat(40));
+        let wide = crash("it failed", &format!("{}\n", "ä".repeat(LINE)).repeat(40));
         assert!(wide.len() <= LONGEST, "{}", wide.len());
     }
 

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test, and its helpers")]
 
-use std::{fs, path::Path, process::Output};
+use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::Output};
 
 use serde_json::{Value, json};
 
@@ -154,6 +154,27 @@ fn a_configuration_that_cannot_work_is_final_and_tells_the_key() {
 }
 
 #[test]
+fn a_command_line_that_cannot_work_is_told_what_to_write() {
+    for (line, says) in [
+        (
+            &[] as &[&str],
+            "no verb is given: write one of bootstrap, start, daemon, reset, ignition, version",
+        ),
+        (&["canary"], "there is no such verb: write one of bootstrap, start,"),
+        (&["ignition"], "<DIR> is missing"),
+        (
+            &["ignition", "canary", "--spec", "canary"],
+            "(--spec): write one of 3.3.0, 3.4.0",
+        ),
+        (&["ignition", "/nonexistent"], "the folder /nonexistent cannot be read"),
+        (&["start", "--canary=canary"], "unexpected argument"),
+    ] {
+        let text = message(line, NEVER);
+        assert!(text.contains(says), "{line:?}: {text}");
+    }
+}
+
+#[test]
 fn reset_does_not_pretend() {
     assert!(message(&["reset"], 1).starts_with("`reset` is not part of this release yet"));
 }
@@ -164,7 +185,10 @@ fn inputs_of_no_ignition_config_are_told_without_their_values() {
     let path = dir.path().to_str().unwrap();
     assert!(message(&["ignition", path], NEVER).starts_with("no Ignition config can be made of the inputs"));
     #[expect(clippy::disallowed_methods, reason = "a test's input")]
-    let write = |name: &str, text: &str| fs::write(dir.path().join(name), text).unwrap();
+    let write = |name: &str, text: &str| {
+        fs::write(dir.path().join(name), text).unwrap();
+        fs::set_permissions(dir.path().join(name), fs::Permissions::from_mode(0o600)).unwrap();
+    };
     write("agent.env", "AKS_FLEX_NODE_AGENT_IMAGE=registry.test/canary:latest\n");
     write("bootstrap.env", "AKS_FLEX_NODE_CONFIG_OVERRIDES='{}'\n");
     let text = message(&["ignition", path], NEVER);

@@ -37,15 +37,16 @@ impl Inputs {
     /// # Errors
     /// A file that cannot be read, is not of the folder, or says what cannot work.
     pub fn load(folder: &Path) -> Result<Self, Error> {
+        std::fs::read_dir(folder).map_err(unreadable(&format!("the folder {}", folder.display())))?;
         let mut inputs = Self {
             settings: read(folder, SETTINGS)?,
-            bootstrap: read(folder, BOOTSTRAP)?,
+            bootstrap: private(folder, BOOTSTRAP)?,
             ..Self::default()
         };
         for file in list(folder, "")? {
             match file.as_str() {
                 SETTINGS | BOOTSTRAP => {}
-                BASE_CONFIG => inputs.base_config = Some(read(folder, BASE_CONFIG)?),
+                BASE_CONFIG => inputs.base_config = Some(private(folder, BASE_CONFIG)?),
                 "secrets" => inputs.secrets = secrets(folder)?,
                 "hosts" => {
                     let mut files = BTreeMap::new();
@@ -176,18 +177,20 @@ fn list(folder: &Path, below: &str) -> Result<Vec<String>, Error> {
     Ok(names)
 }
 
+/// A file that is root's alone on the host, and must not be anybody's here.
+fn private(folder: &Path, file: &str) -> Result<Vec<u8>, Error> {
+    let found = std::fs::metadata(folder.join(file)).map_err(unreadable(file))?;
+    if found.permissions().mode() & 0o077 != 0 {
+        return Err(Error::file(file, "others may read it: chmod 600"));
+    }
+    read(folder, file)
+}
+
 fn secrets(folder: &Path) -> Result<BTreeMap<String, Vec<u8>>, Error> {
     let mut secrets = BTreeMap::new();
     for name in list(folder, "secrets")? {
-        let file = format!("secrets/{name}");
-        let mode = std::fs::metadata(folder.join(&file))
-            .map_err(unreadable(&file))?
-            .permissions()
-            .mode();
-        if mode & 0o077 != 0 {
-            return Err(Error::file(&file, "others may read it: chmod 600"));
-        }
-        secrets.insert(name, read(folder, &file)?);
+        let bytes = private(folder, &format!("secrets/{name}"))?;
+        secrets.insert(name, bytes);
     }
     Ok(secrets)
 }
@@ -201,7 +204,7 @@ fn walk(folder: &Path, below: &str, files: &mut BTreeMap<String, Vec<u8>>) -> Re
         {
             walk(folder, &path, files)?;
         } else {
-            let bytes = read(folder, &path)?;
+            let bytes = private(folder, &path)?;
             files.insert(path["hosts/".len()..].to_owned(), bytes);
         }
     }

@@ -245,16 +245,23 @@ fn a_folder_without_its_files_is_refused_by_their_names() {
         rendered(Path::new("/nonexistent"), Spec::V3_4_0)
             .unwrap_err()
             .to_string(),
-        "agent.env cannot be read"
+        "the folder /nonexistent cannot be read"
     );
 }
 
 #[test]
-fn a_secret_that_others_may_read_is_refused() {
-    let dir = folder(&[("secrets/a", "canary")]);
-    fs::set_permissions(dir.path().join("secrets/a"), fs::Permissions::from_mode(0o640)).unwrap();
-    let said = rendered(dir.path(), Spec::V3_4_0).unwrap_err().to_string();
-    assert_eq!(said, "secrets/a: others may read it: chmod 600");
+fn what_may_hold_a_secret_and_others_may_read_is_refused() {
+    for file in [
+        "secrets/sp-client-secret",
+        "bootstrap.env",
+        "base-config.json",
+        "hosts/registry.test:5000/hosts.toml",
+    ] {
+        let dir = full();
+        fs::set_permissions(dir.path().join(file), fs::Permissions::from_mode(0o640)).unwrap();
+        let said = rendered(dir.path(), Spec::V3_4_0).unwrap_err().to_string();
+        assert_eq!(said, format!("{file}: others may read it: chmod 600"));
+    }
 }
 
 /// As [`refused`], for a `.bu` file with `body` after its head.

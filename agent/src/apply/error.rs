@@ -104,7 +104,7 @@ pub enum Error {
         folder: String,
     },
     /// The machine runs another image than the one wanted.
-    #[error("{folder} holds another image, and the machine runs: reset the node before it gets a new one")]
+    #[error("{folder} holds another image, and the machine runs: write that image, or provision the host anew")]
     InUse {
         /// The machine's folder.
         folder: String,

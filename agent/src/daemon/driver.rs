@@ -111,7 +111,12 @@ impl Driver<'_> {
                 }
                 Step::Blame { image, why } => {
                     let record = failures::load(self.host);
-                    self.record(&record.with(&image.digest, &order.uid, Timestamp::now(), &report::clean(&why)));
+                    self.record(&record.with(
+                        &image.digest,
+                        &order.uid,
+                        Timestamp::now(),
+                        &report::short(&report::clean(&why)),
+                    ));
                 }
                 Step::Clear(image) => {
                     let record = failures::load(self.host);

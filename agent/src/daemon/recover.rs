@@ -42,6 +42,13 @@ pub struct Cause<'a> {
     pub invocation: Option<&'a str>,
 }
 
+impl<'a> Cause<'a> {
+    /// The invocation, if it is one: 32 digits.
+    fn invocation(&self) -> Option<&'a str> {
+        self.invocation.filter(|id| id.len() == 32)
+    }
+}
+
 /// Goes back to the last good image if an upgrade is at stake.
 ///
 /// # Errors
@@ -53,7 +60,12 @@ pub async fn run(host: &Host, cause: Cause<'_>) -> Result<(), Error> {
         Err(error) => return unreadable(host, &unit, error).await,
     };
     match &before {
-        Upgrade::Idle | Upgrade::Staging { .. } | Upgrade::Over { .. } => return Ok(()),
+        Upgrade::Idle | Upgrade::Staging { .. } | Upgrade::Over { .. } => {
+            if unit.is_in_a_loop() {
+                name_the_way_back(host);
+            }
+            return Ok(());
+        }
         Upgrade::Switched { to, .. } | Upgrade::Judging { to, .. }
             if unit.is_another_start()
                 || another_is_selected(host, to)
@@ -68,7 +80,7 @@ pub async fn run(host: &Host, cause: Cause<'_>) -> Result<(), Error> {
         info!("containerd went down under the agent, which is not the agent's fault; systemd starts it again");
         return Ok(());
     }
-    let why = why(host, &unit, cause.message).await;
+    let why = why(host, &unit, cause).await;
     let after = switch::transition(host, Event::Crashed { why }).await?;
     let Upgrade::Back { to, .. } = &after else {
         // Somebody else was faster: the daemon goes on from there.
@@ -102,17 +114,28 @@ async fn unreadable(host: &Host, unit: &Unit, why: journal::Error) -> Result<(),
     switch::restart_now(host).await
 }
 
-async fn why(host: &Host, unit: &Unit, message: Option<&str>) -> String {
-    let line = [
-        "--unit",
-        name::AGENT,
-        "--lines",
-        "20",
-        "--output",
-        "cat",
-        "--no-pager",
-        "--quiet",
-    ];
+/// The agent fails again and again though no upgrade is under way: what it runs was found good, or chosen by hand. Which of the two
+/// images is the better one can't be known here, so nothing is changed, but it is said how to.
+fn name_the_way_back(host: &Host) {
+    let last_good = selection::load(host, &selection::LAST_GOOD).ok().flatten();
+    let selected = selection::next(host).ok();
+    if let Some(last_good) = last_good.filter(|image| selected.as_ref() != Some(image)) {
+        let (from, to) = (selection::LAST_GOOD, selection::SELECTED);
+        warn!(
+            image = %last_good,
+            "the agent fails again and again, and no upgrade is under way: what is selected stays; to go back to the image before it: \
+             cp {from} {to} && systemctl restart {}", name::AGENT
+        );
+    }
+}
+
+/// How the unit failed, and what was written by that start of it.
+async fn why(host: &Host, unit: &Unit, cause: Cause<'_>) -> String {
+    let which = match cause.invocation() {
+        Some(invocation) => ["_SYSTEMD_INVOCATION_ID=", invocation].concat(),
+        None => ["_SYSTEMD_UNIT=", name::AGENT].concat(),
+    };
+    let line = [which.as_str(), "--lines=20", "--output=cat", "--no-pager", "--quiet"];
     let log = match host.call(Call::new(Tool::Journalctl, &line).limit(SHORT)).await {
         Ok(output) => output.stdout,
         Err(error) => {
@@ -120,11 +143,11 @@ async fn why(host: &Host, unit: &Unit, message: Option<&str>) -> String {
             String::new()
         }
     };
-    let crash = report::crash(Some(&unit.result), Some(&unit.status), &log);
-    match message {
-        Some(message) => format!("{}: {crash}", report::clean(message)),
-        None => crash,
-    }
+    let how = match cause.message {
+        Some(message) => message.to_owned(),
+        None => unit.how(),
+    };
+    report::crash(&how, &log)
 }
 
 async fn unit(host: &Host) -> Unit {
@@ -174,7 +197,7 @@ async fn failed_before_the_selection(host: &Host, cause: Cause<'_>) -> bool {
 
 /// When the start began that failed, by the clock of that form of the journal; none when nobody says.
 async fn began(host: &Host, cause: Cause<'_>, form: &str) -> Option<Duration> {
-    let invocation = cause.invocation.filter(|id| id.len() == 32)?;
+    let invocation = cause.invocation()?;
     let (which, form) = (format!("INVOCATION_ID={invocation}"), format!("--output={form}"));
     let line = [which.as_str(), &form, "--no-pager", "--quiet"];
     let output = host.call(Call::new(Tool::Journalctl, &line).limit(SHORT)).await.ok()?;
@@ -237,6 +260,17 @@ impl Unit {
             started,
             lived: started.zip(exit).and_then(|(start, exit)| exit.checked_sub(start)),
         }
+    }
+
+    /// How it failed, in a sentence.
+    fn how(&self) -> String {
+        let mut how = String::from("the agent's unit failed");
+        for (name, value) in [("result", &self.result), ("status", &self.status)] {
+            if !value.is_empty() {
+                how.push_str(&format!(", {name} {value}"));
+            }
+        }
+        how
     }
 
     /// Whether what runs now was started by somebody, and not again by systemd after a failure: then the failure was that

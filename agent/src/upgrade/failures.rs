@@ -23,7 +23,7 @@ pub struct Failure {
     /// The last of them.
     #[serde(rename = "operationUID")]
     operation_uid: String,
-    /// What was wrong, the first line of it.
+    /// What was wrong, in a line.
     pub why: String,
 }
 
@@ -55,7 +55,7 @@ impl Failures {
             failed_at,
             attempts: before.map_or(0, |failure| failure.attempts).saturating_add(1),
             operation_uid: operation_uid.to_owned(),
-            why: why.lines().next().unwrap_or_default().to_owned(),
+            why: why.to_owned(),
         });
         let over = self.0.len().saturating_sub(MOST);
         self.0.drain(..over);
@@ -89,7 +89,7 @@ mod tests {
         let at = |second| Timestamp::from_second(second).unwrap();
         let mut failures = Failures::default();
         for (second, uid) in [(1, "u-1"), (2, "u-1"), (3, "u-2"), (4, "u-3"), (5, "u-3")] {
-            failures = failures.with(&digest(0), uid, at(second), "status 1\nits log");
+            failures = failures.with(&digest(0), uid, at(second), "status 1");
         }
         let failure = failures.of(&digest(0)).unwrap();
         assert_eq!((failure.attempts, failure.failed_at), (3, at(4)));

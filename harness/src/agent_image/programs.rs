@@ -35,6 +35,31 @@ pub(super) struct Workspace {
     root: PathBuf,
     #[serde(rename = "target_directory")]
     target: PathBuf,
+    #[serde(skip)]
+    origin: Option<Origin>,
+}
+
+/// What a shipped agent says that it was made of: an input of the build like any other, so the time is the commit's, not the build's.
+#[derive(Clone, Debug)]
+struct Origin {
+    /// With `-dirty` when files of it were changed.
+    commit: String,
+    time: String,
+}
+
+impl Origin {
+    /// None, where the sources are not in a repository of Git.
+    async fn of(root: &Path) -> Option<Self> {
+        let git = async |line: &[&str]| Command::new("git").arg("-C").arg(root).args(line).read().await.ok();
+        let said = git(&["log", "-1", "--format=%H %cI"]).await?;
+        let (commit, time) = said.trim().split_once(' ')?;
+        let changed = git(&["status", "--porcelain", "--untracked-files=no"]).await?;
+        let dirty = if changed.trim().is_empty() { "" } else { "-dirty" };
+        Some(Self {
+            commit: format!("{commit}{dirty}"),
+            time: time.to_owned(),
+        })
+    }
 }
 
 impl Workspace {
@@ -48,7 +73,9 @@ impl Workspace {
             .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml"))
             .read()
             .await?;
-        serde_json::from_str(&said).context("reading what `cargo metadata` says")
+        let mut workspace: Self = serde_json::from_str(&said).context("reading what `cargo metadata` says")?;
+        workspace.origin = Origin::of(&workspace.root).await;
+        Ok(workspace)
     }
 
     /// A copy of its sources in a new folder, with a target folder of its own.
@@ -57,7 +84,8 @@ impl Workspace {
     /// A file can't be copied.
     pub(super) fn copy(&self, root: PathBuf, target: PathBuf) -> Result<Self> {
         copy(&self.root, &root, &["target", ".git", "artifacts"])?;
-        Ok(Self { root, target })
+        let origin = self.origin.clone();
+        Ok(Self { root, target, origin })
     }
 
     /// Builds the agent and `host-exec`.
@@ -66,7 +94,13 @@ impl Workspace {
     /// What Cargo said, or a program is not static.
     pub(super) async fn build(&self, profile: Profile) -> Result<Programs> {
         let target = format!("{ARCH}-unknown-linux-gnu");
-        cargo()
+        let mut build = cargo();
+        if let (Profile::Image, Some(origin)) = (profile, &self.origin) {
+            build = build
+                .env("AKS_FLEX_NODE_BUILD_COMMIT", &origin.commit)
+                .env("AKS_FLEX_NODE_BUILD_TIME", &origin.time);
+        }
+        build
             .args(["build", "--locked", "--quiet", "--profile", profile.name()])
             .args(["--target", &target, "--package=aks-flex-node", "--package=hostexec"])
             .arg("--target-dir")

@@ -51,6 +51,14 @@ impl Error {
         if let kube::Error::Api(status) = &error {
             return Self::of_status(status);
         }
+        if let kube::Error::SerdeError(error) = &error {
+            // Its words may repeat what came.
+            return Self::Refused(format!(
+                "its answer can't be read (line {}, column {})",
+                error.line(),
+                error.column()
+            ));
+        }
         Self::Away(chain(&error))
     }
 

@@ -155,7 +155,9 @@ impl Client {
             Err(Error::Missing(_)) => return Ok(None),
             Err(error) => return Err(error),
         };
-        let current = object.metadata.uid.as_deref() == Some(uid) && object.phase() != Phase::Over;
+        let current = object.metadata.uid.as_deref() == Some(uid)
+            && object.metadata.deletion_timestamp.is_none()
+            && object.phase() != Phase::Over;
         Ok(current.then_some(object))
     }
 

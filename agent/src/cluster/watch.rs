@@ -13,6 +13,7 @@ use tokio::sync::watch::Sender;
 use tokio::time::sleep;
 use tracing::{error, info, warn};
 
+use super::wire::MachineOperation;
 use super::{Client, Error};
 use crate::model::{NodeName, chain};
 use crate::operation::Operation;
@@ -47,21 +48,28 @@ pub async fn watch_operations(client: &Client, seen: &Sender<Seen>) -> Error {
                 None => continue,
             },
         };
-        fault.over();
+        if !matches!(event, Event::Init) {
+            fault.over();
+        }
         match event {
             Event::Init => fresh.clear(),
             Event::InitApply(object) => {
-                let operation = Operation::from(object);
-                fresh.insert(operation.name.clone(), operation);
+                if let Some(operation) = there(object) {
+                    fresh.insert(operation.name.clone(), operation);
+                }
             }
             Event::InitDone => {
                 let all = std::mem::take(&mut fresh);
                 seen.send_modify(|seen| (seen.operations, seen.whole) = (all, true));
             }
             Event::Apply(object) => {
-                let operation = Operation::from(object);
+                let name = object.metadata.name.clone().unwrap_or_default();
+                let operation = there(object);
                 seen.send_modify(|seen| {
-                    seen.operations.insert(operation.name.clone(), operation);
+                    match operation {
+                        Some(operation) => seen.operations.insert(name, operation),
+                        None => seen.operations.remove(&name),
+                    };
                 });
             }
             Event::Delete(object) => seen.send_modify(|seen| {
@@ -71,6 +79,16 @@ pub async fn watch_operations(client: &Client, seen: &Sender<Seen>) -> Error {
         }
     }
     Error::Away("the watch of machineoperations ended".into())
+}
+
+/// What an object asks for; nothing, if it is being deleted: it only waits for somebody's finalizer.
+fn there(object: MachineOperation) -> Option<Operation> {
+    if let Some(part) = object.unreadable {
+        let name = object.metadata.name.as_deref().unwrap_or_default();
+        warn!(name, part, "a MachineOperation can't be read, and is passed over");
+    }
+    let goes = object.metadata.deletion_timestamp.is_some();
+    (!goes).then(|| object.into())
 }
 
 /// Keeps `seen` up to date with the own Node. Ends only when the credential is refused.
@@ -90,7 +108,10 @@ pub async fn watch_node(client: &Client, node: &NodeName, seen: &Sender<Seen>) -
     };
     while let Some(event) = stream.next().await {
         match event {
-            Ok(Event::Init) => fresh = None,
+            Ok(Event::Init) => {
+                fresh = None;
+                continue;
+            }
             Ok(Event::InitApply(node)) => fresh = Some(node.metadata.labels.unwrap_or_default()),
             Ok(Event::InitDone) => set(fresh.take()),
             Ok(Event::Apply(node)) => set(Some(node.metadata.labels.unwrap_or_default())),

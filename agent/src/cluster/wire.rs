@@ -4,22 +4,58 @@ use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
 
 use crate::operation::{Ask, Kind, Operation, Phase, Requirement, Target};
 
 /// The custom resource. Fields this agent does not use are left out: it writes patches, never whole objects.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(from = "Raw")]
 pub struct MachineOperation {
     /// Name, UID, versions.
-    #[serde(default)]
     pub metadata: ObjectMeta,
     /// What is asked.
-    #[serde(default)]
     pub spec: Spec,
     /// What became of it.
-    #[serde(default)]
     pub status: Option<Status>,
+    /// Which part of it can't be read. It stands for nobody then: one object must not hide all the others of a list.
+    #[serde(skip)]
+    pub unreadable: Option<&'static str>,
+}
+
+/// As it came.
+#[derive(Deserialize)]
+struct Raw {
+    #[serde(default)]
+    metadata: ObjectMeta,
+    #[serde(default)]
+    spec: Value,
+    #[serde(default)]
+    status: Value,
+}
+
+impl From<Raw> for MachineOperation {
+    fn from(Raw { metadata, spec, status }: Raw) -> Self {
+        let spec = serde_json::from_value::<Option<Spec>>(spec);
+        let status = serde_json::from_value::<Option<Status>>(status);
+        let unreadable = spec.as_ref().err().map(|_| "spec");
+        let unreadable = unreadable.or(status.as_ref().err().map(|_| "status"));
+        let (spec, status) = (spec.ok().flatten(), status.ok().flatten());
+        Self {
+            metadata,
+            // Without a target it is nobody's.
+            spec: spec.filter(|_| unreadable.is_none()).unwrap_or_default(),
+            status,
+            unreadable,
+        }
+    }
+}
+
+/// A time as RFC 3339 has it; none for what only looks like one: the API server takes more than there is.
+fn time<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Timestamp>, D::Error> {
+    let text = Option::<String>::deserialize(from)?;
+    Ok(text.and_then(|text| text.parse().ok()))
 }
 
 /// What is asked.
@@ -47,13 +83,15 @@ pub struct Status {
     /// In a sentence.
     pub message: Option<String>,
     /// When it was taken.
+    #[serde(deserialize_with = "time")]
     pub started_at: Option<Timestamp>,
     /// When it ended.
+    #[serde(deserialize_with = "time")]
     pub completed_at: Option<Timestamp>,
     /// The Machine object's generation then.
     pub observed_machine_generation: Option<i64>,
     /// `Completed`, and whatever others keep there.
-    pub conditions: Option<Vec<serde_json::Value>>,
+    pub conditions: Option<Vec<Value>>,
 }
 
 impl k8s_openapi::Resource for MachineOperation {
@@ -98,7 +136,9 @@ impl MachineOperation {
 impl From<MachineOperation> for Operation {
     fn from(object: MachineOperation) -> Self {
         let phase = object.phase();
-        let MachineOperation { metadata, spec, status } = object;
+        let MachineOperation {
+            metadata, spec, status, ..
+        } = object;
         let target = match (spec.machine_ref.filter(|name| !name.is_empty()), spec.machine_selector) {
             (Some(name), _) => Target::Machine(name),
             (None, Some(selector)) => Target::Labels(requirements(selector)),
@@ -172,6 +212,23 @@ mod tests {
         assert_eq!(operation.keep, Some(SignedDuration::from_mins(1)));
         assert_eq!(operation.completed_at, Some("2026-11-29T10:01:00Z".parse().unwrap()));
         assert_eq!(operation.parameters["sha256"], "x");
+    }
+
+    #[test]
+    fn one_object_that_cannot_be_read_hides_no_other() {
+        let good =
+            json!({"metadata": {"name": "good"}, "spec": {"machineRef": "edge-1", "operationKind": "NodeReboot"}});
+        let odd = json!({"metadata": {"name": "odd"}, "spec": {"machineRef": "edge-1", "operationKind": "NodeReboot"},
+            "status": {"phase": "Failed", "completedAt": "2026-11-30T02:35:08+99:99"}});
+        let spec = json!({"metadata": {"name": "spec"}, "spec": {"machineRef": "edge-1", "parameters": {"a": [1]}}});
+        let status = json!({"metadata": {"name": "status"}, "spec": {"machineRef": "edge-1"}, "status": {"phase": 7}});
+        let read: Vec<MachineOperation> =
+            serde_json::from_value(json!([good, odd, spec, status, {"spec": null}])).unwrap();
+        let told: Vec<_> = read.iter().map(|object| object.unreadable).collect();
+        assert_eq!(told, [None, None, Some("spec"), Some("status"), None]);
+        let read: Vec<Operation> = read.into_iter().map(Operation::from).collect();
+        assert_eq!(read[1].phase, Phase::Over);
+        assert!(read[2..].iter().all(|operation| operation.target == Target::None));
     }
 
     #[test]

@@ -108,7 +108,8 @@ impl Log {
         let own = ["agent", "hostexec", "image", "units", "butane", "aks_flex_node"]
             .contains(&metadata.target().split("::").next().unwrap_or_default());
         let level = self.0.level.load(Ordering::Relaxed);
-        rank(*metadata.level()) <= if own { level } else { level.min(rank(Level::WARN)) }
+        // Nobody vouches for the words of others: kube's warning of an answer that it can't read is the whole answer.
+        own && rank(*metadata.level()) <= level
     }
 
     fn write(&self, level: Level, fields: &str) {
@@ -172,12 +173,18 @@ fn open(host: &Host, dir: &HostPath) -> io::Result<File> {
         host.create_dir(dir, 0o750)?;
     }
     let dir = host.open_dir(dir)?;
-    OpenOptions::new()
+    // A pipe that nobody reads would hold the agent up for ever.
+    let file = OpenOptions::new()
         .append(true)
         .create(true)
         .mode(0o600)
-        .custom_flags(nix::libc::O_NOFOLLOW)
-        .open(dir.path().join(FILE))
+        .custom_flags(nix::libc::O_NOFOLLOW | nix::libc::O_NONBLOCK)
+        .open(dir.path().join(FILE))?;
+    if file.metadata()?.is_file() {
+        Ok(file)
+    } else {
+        Err(io::Error::other("it is no regular file"))
+    }
 }
 
 struct Records(Log);
@@ -245,7 +252,7 @@ mod tests {
             tracing::debug!(target: "agent::x", "not yet");
             log.set_level(LogLevel::Debug);
             tracing::debug!(target: "agent::x", empty = "", "now");
-            tracing::info!(target: "hyper", "never");
+            tracing::error!(target: "kube_client::client", "never");
             log.set_level(LogLevel::Error);
             tracing::warn!(target: "agent::x", "no more");
         });
@@ -287,6 +294,18 @@ mod tests {
         host.write(&HostPath::fixed("/var/log"), b"a file", 0o600).unwrap();
         let log = Log::new(None, false);
         log.add_file(&host, &HostPath::fixed("/var/log/x"));
+        assert!(log.0.file.lock().unwrap().is_none());
+        // A pipe that somebody reads can be opened, and is no file all the same.
+        let pipe = dir.path().join("pipe");
+        std::fs::create_dir(&pipe).unwrap();
+        nix::unistd::mkfifo(&pipe.join(FILE), nix::sys::stat::Mode::S_IRWXU).unwrap();
+        log.add_file(&host, &HostPath::fixed("/pipe"));
+        let _reader = OpenOptions::new()
+            .read(true)
+            .custom_flags(nix::libc::O_NONBLOCK)
+            .open(pipe.join(FILE))
+            .unwrap();
+        log.add_file(&host, &HostPath::fixed("/pipe"));
         assert!(log.0.file.lock().unwrap().is_none());
     }
 }

@@ -10,6 +10,7 @@ use image::ImageRef;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use super::aside;
 use crate::upgrade::{Fault, Order, Outcome, Reason, Upgrade, Worked};
 
 /// Where it is.
@@ -100,6 +101,9 @@ pub fn load(host: &Host) -> Result<Upgrade, Error> {
     match host.read(&PATH) {
         Ok(bytes) => parse(&bytes),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Upgrade::Idle),
+        Err(error) if error.kind() == io::ErrorKind::IsADirectory => {
+            Err(Error::Foreign("it is no regular file".into()))
+        }
         Err(error) => Err(Error::Io(error)),
     }
 }
@@ -121,7 +125,7 @@ pub fn save(host: &Host, upgrade: &Upgrade) -> Result<(), Error> {
 /// # Errors
 /// When it could not be moved; it stands where it was.
 pub fn put_aside(host: &Host) -> Result<(), Error> {
-    host.rename(&PATH, &UNREADABLE).map_err(Error::Io)
+    aside::put(host, &PATH, &UNREADABLE).map_err(Error::Io)
 }
 
 /// Takes the lock of all that an upgrade changes, if nobody holds it.

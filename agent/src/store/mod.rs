@@ -1,5 +1,6 @@
 //! What the agent keeps on the host between two starts: each file has one owner here, and is replaced whole.
 
+mod aside;
 pub mod credentials;
 pub mod failures;
 pub mod inputs;

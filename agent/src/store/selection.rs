@@ -6,7 +6,10 @@ use std::io;
 
 use hostexec::{Host, HostPath, Written};
 use image::ImageRef;
+use tracing::warn;
 use units::name;
+
+use super::aside;
 
 /// The selected image; goes before the install's.
 pub const SELECTED: HostPath = HostPath::fixed(name::AGENT_IMAGE_ENV);
@@ -80,12 +83,20 @@ pub fn next(host: &Host) -> Result<ImageRef, Error> {
     load(host, &SETTINGS)?.ok_or(Error::Unset { path: SETTINGS })
 }
 
-/// Makes this file name that image.
+/// Makes this file name that image. A folder in its place is put aside: a host must not lose its agent to it.
 ///
 /// # Errors
 /// When it could not be written; the old file stands.
 pub fn save(host: &Host, path: &HostPath, image: &ImageRef) -> io::Result<Written> {
-    host.write_if_changed(path, line(image).as_bytes(), 0o600)
+    let write = || host.write_if_changed(path, line(image).as_bytes(), 0o600);
+    let written = write();
+    if written.is_ok() || !host.is_dir(path).unwrap_or(false) {
+        return written;
+    }
+    let to = HostPath::new(format!("{path}.unreadable")).map_err(io::Error::other)?;
+    aside::put(host, path, &to)?;
+    warn!(%path, %to, "a folder was in the place of a file");
+    write()
 }
 
 /// Makes this image what the agent's unit runs at its next start. Where nothing is selected and the install's settings name
@@ -164,6 +175,21 @@ mod tests {
         );
         assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
         assert_eq!(load(&host, &SELECTED).unwrap(), Some(image('a')));
+    }
+
+    #[test]
+    fn a_folder_in_the_place_of_a_selection_is_put_aside() {
+        let (dir, host) = host();
+        let path = dir.path().join("etc/aks-flex-node/agent-image.env");
+        for digit in ['a', 'b'] {
+            std::fs::create_dir_all(path.join("kept")).unwrap();
+            select(&host, &image(digit)).unwrap();
+            assert_eq!(load(&host, &SELECTED).unwrap(), Some(image(digit)));
+            std::fs::remove_file(&path).unwrap();
+        }
+        for aside in ["agent-image.env.unreadable/kept", "agent-image.env.unreadable.2/kept"] {
+            assert!(path.with_file_name(aside).is_dir(), "{aside}");
+        }
     }
 
     #[test]

@@ -3,9 +3,10 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use super::{
-    Access, ImageGc, LogLevel, MachineClient, MachineOperations, Mistake, Mistakes, Mount, Settings,
+    Access, ImageGc, LogLevel, MachineClient, MachineOperations, Mistake, Mistakes, Mount, Settings, amount,
     auth::{self, Auth},
     file::{self, File},
+    image,
     settings::Kubelet,
     value::{self, given},
 };
@@ -93,6 +94,8 @@ fn parse(file: &File, bad: &mut Mistakes) -> Option<Settings> {
     let kubernetes = bad.take(value::version("components.kubernetes", &components.kubernetes));
     let containerd = bad.take(value::version("components.containerd", &components.containerd));
     let runc = bad.take(value::version("components.runc", &components.runc));
+    let sandbox_image = bad.take(image::name("components.sandboxImage", &components.sandbox_image));
+    let oci_image = bad.take(image::name("bootstrap.ociImage", &bootstrap.oci_image));
     let devices = all(bad, &bootstrap.additional_host_devices, |index, text| {
         value::device(index, text)
     });
@@ -140,8 +143,8 @@ fn parse(file: &File, bad: &mut Mistakes) -> Option<Settings> {
         kubernetes: kubernetes?,
         containerd: containerd?,
         runc,
-        sandbox_image: text(&components.sandbox_image),
-        oci_image: text(&bootstrap.oci_image),
+        sandbox_image: sandbox_image?,
+        oci_image: oci_image?,
         offline_artifacts,
         devices,
         mounts,
@@ -282,6 +285,17 @@ fn kubelet(written: &file::Kubelet, by_token: bool, bad: &mut Mistakes) -> Optio
         .map_err(|_| Mistake::new("node.kubelet.verbosity", "is out of range", "write 0 or more"));
     let verbosity = bad.take(verbosity);
     let image_gc = bad.take(image_gc(written));
+    let reserved = [
+        ("node.kubelet.systemReserved", &written.system_reserved),
+        ("node.kubelet.kubeReserved", &written.kube_reserved),
+    ];
+    for (key, amounts) in reserved {
+        bad.take(
+            amounts
+                .as_ref()
+                .map_or(Ok(()), |amounts| amount::reserved(key, amounts)),
+        );
+    }
     Some(Kubelet {
         verbosity: verbosity?,
         image_gc: image_gc?,

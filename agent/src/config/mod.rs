@@ -8,11 +8,13 @@
 //!
 //! Deliberately absent: texts that repeat a value, and defaults in two places.
 
+mod amount;
 mod auth;
 mod decode;
 mod duration;
 mod error;
 mod file;
+mod image;
 mod legacy;
 mod load;
 mod meaning;

@@ -125,12 +125,22 @@ pub(super) fn api_server(text: &str) -> Result<Option<String>, Mistake> {
             "write the API server's name, with its port if it is not 443",
         )
     };
+    // The parser mends what it can, and others would be given the text as it is.
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-._:[]/".contains(c);
+    let rest = whole.split_once("://").map_or(whole.as_str(), |(_, rest)| rest);
+    let odd = !rest.chars().all(|c| plain(c) || "@?#".contains(c));
     let url = Url::parse(&whole).map_err(|_| mistake("makes no URL of the API server"))?;
     match () {
+        () if odd => Err(mistake("holds a character that no name of a server has")),
         () if url.scheme() != "https" => Err(mistake("makes a URL that is not https")),
         () if !url.has_host() => Err(mistake("makes a URL without a host")),
-        () if has_user_info(&url) => Err(mistake("makes a URL with user info")),
-        () if !matches!(url.path(), "" | "/") => Err(mistake("makes a URL with a path")),
+        () if has_user_info(&url) || rest.contains('@') => Err(mistake("makes a URL with user info")),
+        () if url.port() == Some(0) || rest.trim_end_matches('/').ends_with(':') => {
+            Err(mistake("makes a URL without a port"))
+        }
+        () if !matches!(url.path(), "" | "/") || rest.trim_end_matches('/').contains('/') => {
+            Err(mistake("makes a URL with a path"))
+        }
         () if url.query().is_some() => Err(mistake("makes a URL with a query")),
         () if url.fragment().is_some() => Err(mistake("makes a URL with a fragment")),
         () => Ok(Some(whole.trim_end_matches('/').to_owned())),

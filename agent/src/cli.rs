@@ -1,6 +1,8 @@
 //! The command line. Deliberately absent: defaults, which are the rooms' own, and values of the environment but for
 //! what systemd tells recovery.
 
+use std::io::{self, Write as _};
+
 use clap::{
     Args, CommandFactory, Parser, Subcommand, ValueEnum,
     error::{ContextKind, ContextValue, ErrorKind},
@@ -159,7 +161,11 @@ impl Command {
             }),
             Self::Ignition(Ignition { dir, spec }) => verb::ignition(here, &dir, spec.into()),
             Self::Version => {
-                print!("{}", verb::version());
+                let printed = write!(io::stdout(), "{}", verb::version());
+                printed.map_err(|source| Failure::Host {
+                    what: "print the version",
+                    source,
+                })?;
                 Ok(Exit::Done)
             }
             Self::SelfCheck(config) => verb::self_check(here, &config.path).await,

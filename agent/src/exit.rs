@@ -94,7 +94,9 @@ impl Failure {
             Self::Bootstrap(error) => error.may_pass(),
             // A file that the folder lacks is as wrong as one that says the wrong thing.
             Self::Butane(error) => {
-                matches!(error, butane::Error::Read { source, .. } if source.kind() != std::io::ErrorKind::NotFound)
+                use std::io::ErrorKind as E;
+                let wrong = [E::NotFound, E::IsADirectory, E::NotADirectory];
+                matches!(error, butane::Error::Read { source, .. } if !wrong.contains(&source.kind()))
             }
             Self::Apply(failed) => !failed.is_final(),
             Self::Observe(_)

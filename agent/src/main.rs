@@ -1,6 +1,9 @@
 //! The program: parse, log, run, end.
 
-use std::process::ExitCode;
+use std::{
+    io::{self, Write as _},
+    process::ExitCode,
+};
 
 use agent::{
     cli,
@@ -17,7 +20,8 @@ fn main() -> ExitCode {
         verb::block_on(command.run(&here))
     });
     let exit = ended.unwrap_or_else(|failure| {
-        eprintln!("aks-flex-node: the command failed: {}", chain(&failure));
+        // Whoever listened may be gone; how it ended is told all the same.
+        let _ = writeln!(io::stderr(), "aks-flex-node: the command failed: {}", chain(&failure));
         failure.exit()
     });
     exit.into()

@@ -76,9 +76,9 @@ fn a_command_line_that_cannot_work_is_final() {
             "unexpected argument found (--conifg)",
         ),
         (&["start", "--config"], "(--config)"),
-        (&["canary"], "unrecognized subcommand"),
+        (&["canary"], "there is no such verb"),
         (&["bootstrap", "canary"], "unexpected argument found"),
-        (&["nspawn-lifecycle", "pre-start", "canary"], "invalid value"),
+        (&["nspawn-lifecycle", "pre-start", "canary"], "value"),
         (&[], ""),
     ] {
         let message = message(line, NEVER);
@@ -167,7 +167,7 @@ fn a_command_line_that_cannot_work_is_told_what_to_write() {
             "(--spec): write one of 3.3.0, 3.4.0",
         ),
         (&["ignition", "/nonexistent"], "the folder /nonexistent cannot be read"),
-        (&["start", "--canary=canary"], "unexpected argument"),
+        (&["start", "--conifg=canary"], "unexpected argument found (--conifg)"),
     ] {
         let text = message(line, NEVER);
         assert!(text.contains(says), "{line:?}: {text}");

@@ -209,9 +209,10 @@ fn fc_r11_fc_u18_an_image_that_failed_here_is_tried_again_only_if_forced() {
     let mut asked = operation(Kind::AgentUpgrade, Phase::New);
     let digest: Digest = format!("sha256:{HEX}").parse().unwrap();
     let at = "2026-11-29T10:00:00Z".parse().unwrap();
-    let failures = Failures::default()
-        .with(&digest, "u-8", at, "exit status 1")
-        .with(&digest, "u-9", at, "exit status 1");
+    let failures =
+        Failures::default()
+            .with(&digest, "u-8", at, "exit status 1")
+            .with(&digest, "u-9", at, "exit status 1");
     let (upgrade, other) = (&Upgrade::Idle, image('a'));
     let admitted = |asked: &Operation, running: &ImageRef| {
         admit(

@@ -79,6 +79,10 @@ pub(crate) enum Variant {
     Third,
     /// Its daemon says three lines and exits with 1 at once.
     Exits,
+    /// The same after ten seconds without a word.
+    ExitsAfter10,
+    /// The same after forty.
+    ExitsAfter40,
     /// Its daemon runs and never says that it is ready.
     Mute,
     /// Its daemon is ready, feeds the watchdog, and ignores SIGTERM.
@@ -93,7 +97,9 @@ impl Variant {
     /// What `/etc/misbehave` says, where `misbehave` stands in the agent's place.
     fn misbehaviour(self) -> Option<&'static str> {
         match self {
-            Self::Exits => Some("exits"),
+            Self::Exits => Some("exits after 0 s"),
+            Self::ExitsAfter10 => Some("exits after 10 s"),
+            Self::ExitsAfter40 => Some("exits after 40 s"),
             Self::Mute => Some("mute"),
             Self::Stubborn => Some("stubborn"),
             Self::Good | Self::Second | Self::Third | Self::NoAgent | Self::Foreign => None,

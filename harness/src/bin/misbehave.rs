@@ -26,13 +26,15 @@ fn main() -> ExitCode {
 
 fn daemon() -> io::Result<ExitCode> {
     let way = fs::read_to_string(WAY)?;
-    match way.trim() {
-        "exits" => {
-            for line in ["this daemon has come up", "it can't go on", "it ends"] {
-                eprintln!("misbehave: {line}");
-            }
-            Ok(ExitCode::FAILURE)
+    let way = way.trim();
+    if let Some(after) = seconds(way, "exits after ", " s") {
+        thread::sleep(after);
+        for line in ["this daemon has come up", "it can't go on", "it ends"] {
+            eprintln!("misbehave: {line}");
         }
+        return Ok(ExitCode::FAILURE);
+    }
+    match way {
         "mute" => {
             eprintln!("misbehave: running, and never ready");
             loop {
@@ -50,6 +52,12 @@ fn daemon() -> io::Result<ExitCode> {
         }
         other => Err(io::Error::other(format!("{WAY}: {other} is no way to misbehave"))),
     }
+}
+
+/// The whole seconds that stand between two words.
+fn seconds(way: &str, before: &str, after: &str) -> Option<Duration> {
+    let number = way.strip_prefix(before)?.strip_suffix(after)?;
+    number.parse().ok().map(Duration::from_secs)
 }
 
 /// Tells systemd, by the protocol of `sd_notify(3)`.

@@ -15,6 +15,7 @@ mod recovery;
 mod refused;
 mod state;
 mod store;
+mod systemd;
 mod units;
 
 use std::time::Duration;
@@ -29,7 +30,7 @@ use crate::wait;
 use asked::ask_for;
 use state::{Readiness, State};
 
-pub(super) const CHECKS: [Check; 23] = [
+pub(super) const CHECKS: [Check; 24] = [
     check!("upgrade.back", Cloud, 600, na_t13_na_t14_na_r27_fc_u7_back),
     check!("upgrade.broken-mute", Cloud, 600, broken::na_t09_mute),
     check!("upgrade.success", Cloud, 600, na_t08_na_t25_na_r14_success),
@@ -73,6 +74,7 @@ pub(super) const CHECKS: [Check; 23] = [
         900,
         queue::fc_u13_fc_u16_fc_u26_fc_r17_fc_o6_queue
     ),
+    check!("upgrade.systemd", Cloud, 900, systemd::fc_s1_fc_s2_fc_s3_fc_s10_systemd),
     check!("upgrade.units", Cloud, 900, units::na_r06_na_r10_na_r11_na_r12_units),
     check!(
         "upgrade.crash-matrix",

@@ -263,8 +263,20 @@ fn fc_h6_what_cannot_be_run_is_said_at_once_each_with_its_code() {
         |container| {
             // In the container, but not on the host.
             fs::copy("/bin/cat", container.root.join("usr/bin/machinectl")).unwrap();
+            let host = container.root.join("host");
             container.host_file("usr/bin/nft", "no program\n", 0o644);
             container.host_file("usr/bin/ip", "#!/nonexistent\n", 0o755);
+            // To a shell these would be scripts, and the first would succeed.
+            container.host_file("usr/bin/rpm", "", 0o755);
+            container.host_file("usr/bin/dnf", "echo ran\n", 0o755);
+            container.host_file("usr/bin/tdnf", "\u{7f}ELF\necho ran\n", 0o755);
+            fs::create_dir(host.join("usr/bin/curl")).unwrap();
+            symlink("/usr/bin/nowhere", host.join("usr/bin/ctr")).unwrap();
+            // What comes later in the order is still found.
+            fs::create_dir_all(host.join("usr/sbin/sysctl")).unwrap();
+            container.tool("sysctl", "exit 3");
+            let no_program = "it is no program: empty, damaged, of another machine's kind, or without `#!`";
+            let long = "x".repeat(101);
             let looked = "looked in /usr/local/sbin, /usr/local/bin, /usr/sbin, /usr/bin, /sbin, /bin";
             for (line, code, why) in [
                 (
@@ -272,11 +284,30 @@ fn fc_h6_what_cannot_be_run_is_said_at_once_each_with_its_code() {
                     127,
                     format!("machinectl is not on the host ({looked})"),
                 ),
-                (&["nft"], 127, format!("nft is not on the host ({looked})")),
+                (&["ctr"], 127, format!("ctr is not on the host ({looked})")),
+                (&["nft"], 126, "nft is not executable on the host (/usr/bin/nft)".into()),
+                (
+                    &["curl"],
+                    126,
+                    "curl is not executable on the host (/usr/bin/curl)".into(),
+                ),
                 (
                     &["ip"],
                     126,
-                    "/usr/bin/ip: No such file or directory (os error 2)".into(),
+                    "/usr/bin/ip: its interpreter is missing on the host".into(),
+                ),
+                (&["rpm"], 126, format!("/usr/bin/rpm: {no_program}")),
+                (&["dnf"], 126, format!("/usr/bin/dnf: {no_program}")),
+                (&["tdnf"], 126, format!("/usr/bin/tdnf: {no_program}")),
+                (
+                    &["a\u{1b}[31m\nb\u{202e}ü"],
+                    126,
+                    "a\\u{1b}[31m\\u{a}b\\u{202e}ü is not a tool of the host that may be run".into(),
+                ),
+                (
+                    &[&long],
+                    126,
+                    format!("{}… is not a tool of the host that may be run", &long[..100]),
                 ),
                 (
                     &["/bin/sh"],
@@ -292,6 +323,7 @@ fn fc_h6_what_cannot_be_run_is_said_at_once_each_with_its_code() {
                 let output = container.run(&[&["/usr/bin/host-exec"], line].concat());
                 assert_eq!(told(&output), (Some(code), "", format!("host-exec: {why}\n").as_str()));
             }
+            assert_eq!(container.run(&["/usr/bin/host-exec", "sysctl"]).status.code(), Some(3));
         },
     );
 }
@@ -310,6 +342,17 @@ fn without_a_host_the_error_says_so() {
             told(&output),
             (Some(125), "", format!("host-exec: systemctl: {why}\n").as_str())
         );
+        fs::write(&host, "").unwrap();
+        for (tool, what) in [
+            ("systemctl", "enter /host"),
+            ("mount", "open the host's mount namespace, /host/proc/1/ns/mnt"),
+        ] {
+            let output = container.run(&["/usr/bin/host-exec", tool]);
+            let why = "Not a directory (os error 20); /host is a file: mount the host's root there";
+            let expected = format!("host-exec: {tool}: {what}: {why}\n");
+            assert_eq!(told(&output), (Some(125), "", expected.as_str()));
+        }
+        fs::remove_file(&host).unwrap();
         fs::create_dir(&host).unwrap();
         let output = container.run(&["/usr/bin/host-exec", "systemctl"]);
         let why = "host-exec: systemctl: the host's root is not mounted at /host\n";

@@ -62,6 +62,20 @@ async fn a_failure_carries_the_line_and_the_end_of_stderr() {
 }
 
 #[tokio::test]
+async fn what_is_no_program_is_not_given_to_a_shell() {
+    let (dir, host) = host("exit 0");
+    let tool = dir.path().join("bin/systemctl");
+    for text in ["", "exit 0\n"] {
+        fs::write(&tool, text).unwrap();
+        let error = host.run(Tool::Systemctl, &["x"]).await.unwrap_err();
+        assert!(
+            matches!(&error, ToolError::Run { source, .. } if source.raw_os_error() == Some(nix::errno::Errno::ENOEXEC as i32)),
+            "{error:?}"
+        );
+    }
+}
+
+#[tokio::test]
 async fn of_much_stderr_only_the_last_lines_are_told() {
     let (_dir, host) = host("i=0; while [ $i -lt 5000 ]; do echo line $i; i=$((i+1)); done >&2; exit 1");
     let text = host.run(Tool::Systemctl, &[]).await.unwrap_err().to_string();

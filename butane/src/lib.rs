@@ -17,6 +17,7 @@ mod bu;
 mod env;
 mod ignition;
 mod inputs;
+mod weight;
 
 pub use bu::{Bu, parse as parse_bu};
 pub use ignition::{Spec, render};

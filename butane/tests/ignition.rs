@@ -295,6 +295,10 @@ fn fc_i2_a_mode_that_is_not_plainly_octal_or_too_wide_for_a_secret_is_refused() 
         );
     }
     bu_refused(
+        "storage: {files: [{path: /etc/x, mode: 0+77, contents: {inline: canary}}]}",
+        &["x.bu", "write 0600"],
+    );
+    bu_refused(
         "storage: {files: [{path: /etc/aks-flex-node/x, mode: 0644, contents: {inline: canary}}]}",
         &["/etc/aks-flex-node/x in x.bu", "0600"],
     );

@@ -63,7 +63,7 @@ pub fn render(inputs: &Inputs, spec: Spec) -> Result<Value, Error> {
     for (name, bytes) in &inputs.secrets {
         config.file(ours, &format!("/etc/aks-flex-node/secrets/{name}"), SECRET, bytes)?;
     }
-    if let Some((place, files)) = &inputs.hosts {
+    if let (Some(place), Some(files)) = (&inputs.hosts_dir, &inputs.hosts) {
         config.folder(ours, place.as_str(), 0o700)?;
         for (path, bytes) in files {
             config.file(ours, &format!("{place}/{path}"), SECRET, bytes)?;

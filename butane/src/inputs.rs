@@ -1,16 +1,16 @@
 //! The folder of inputs, read and judged.
 
 use std::collections::BTreeMap;
-use std::io;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use hostexec::HostPath;
 use image::ImageRef;
 use units::name;
 
+use crate::Error;
 use crate::bu::{self, Bu};
-use crate::{Error, env};
+use crate::env::{self, Assignment};
+use crate::folder::{Folder, Readers};
 
 /// Everything that Ignition is rendered from; what is in it has been judged.
 #[derive(Clone, Debug, Default)]
@@ -19,14 +19,22 @@ pub struct Inputs {
     pub(crate) bootstrap: Vec<u8>,
     pub(crate) base_config: Option<Vec<u8>>,
     pub(crate) secrets: BTreeMap<String, Vec<u8>>,
-    /// The host's folder of registry settings and the files in it, by their paths from it.
-    pub(crate) hosts: Option<(HostPath, BTreeMap<String, Vec<u8>>)>,
+    /// The host's folder of registry settings.
+    pub(crate) hosts_dir: Option<HostPath>,
+    /// The files to be put in it, by their paths from it; none where the folder is there already.
+    pub(crate) hosts: Option<BTreeMap<String, Vec<u8>>>,
     pub(crate) extra: Vec<(String, Bu)>,
 }
 
 pub(crate) const SETTINGS: &str = "agent.env";
 pub(crate) const BOOTSTRAP: &str = "bootstrap.env";
 const BASE_CONFIG: &str = "base-config.json";
+/// What the variables of ours begin with.
+const PREFIX: &str = "AKS_FLEX_NODE_";
+/// The folder of registry settings that is proposed.
+const HOSTS_DIR: &str = "/etc/aks-flex-node-agent-hosts";
+/// The most folders one in another: a link may lead back to one above it.
+const DEPTH: usize = 16;
 const BASE_CONFIG_KEY: &str = "AKS_FLEX_NODE_BASE_CONFIG_FILE";
 /// Where the base configuration is put on the host.
 pub(crate) const BASE_CONFIG_PATH: &str = "/etc/aks-flex-node/base-config.json";
@@ -37,25 +45,22 @@ impl Inputs {
     /// # Errors
     /// A file that cannot be read, is not of the folder, or says what cannot work.
     pub fn load(folder: &Path) -> Result<Self, Error> {
-        std::fs::read_dir(folder).map_err(unreadable(&format!("the folder {}", folder.display())))?;
+        let folder = &Folder::new(folder)?;
         let mut inputs = Self {
-            settings: read(folder, SETTINGS)?,
-            bootstrap: private(folder, BOOTSTRAP)?,
+            settings: folder.read(SETTINGS, Readers::All)?,
+            bootstrap: folder.read(BOOTSTRAP, Readers::Owner)?,
             ..Self::default()
         };
-        for file in list(folder, "")? {
+        for file in folder.list("")? {
             match file.as_str() {
                 SETTINGS | BOOTSTRAP => {}
-                BASE_CONFIG => inputs.base_config = Some(private(folder, BASE_CONFIG)?),
+                BASE_CONFIG => inputs.base_config = Some(folder.read(BASE_CONFIG, Readers::Owner)?),
                 "secrets" => inputs.secrets = secrets(folder)?,
-                "hosts" => {
-                    let mut files = BTreeMap::new();
-                    walk(folder, "hosts", &mut files)?;
-                    inputs.hosts = Some((HostPath::ROOT, files));
+                "hosts" => walk(folder, "hosts", inputs.hosts.get_or_insert_default())?,
+                other if other.ends_with(".bu") => {
+                    let bu = bu::parse(other, &folder.read(other, Readers::All)?)?;
+                    inputs.extra.push((file, bu));
                 }
-                other if other.ends_with(".bu") => inputs
-                    .extra
-                    .push((file.clone(), bu::parse(other, &read(folder, other)?)?)),
                 other => {
                     let known =
                         "agent.env, bootstrap.env, base-config.json, secrets/, hosts/ or a file that ends in .bu";
@@ -81,48 +86,49 @@ impl Inputs {
     }
 
     fn judge_settings(&mut self) -> Result<(), Error> {
-        let settings = env::parse(SETTINGS, &self.settings)?;
+        let settings = env::parse(&self.settings).map_err(|why| Error::file(SETTINGS, why.to_string()))?;
         let known = [name::IMAGE_KEY, name::ARCHIVE_KEY, name::HOSTS_DIR_KEY];
-        if let Some(key) = settings.keys().find(|key| !known.contains(&key.as_str())) {
-            return Err(Error::key(
-                key,
-                SETTINGS,
-                format!("no setting has this name: write {}", known.join(", ")),
-            ));
+        if let Some(other) = settings.iter().find(|found| !known.contains(&found.name.as_str())) {
+            return Err(foreign(SETTINGS, other, &format!("write {}", known.join(", "))));
         }
-        let image = settings.get(name::IMAGE_KEY).map(String::as_str).unwrap_or_default();
+        let image = last(&settings, name::IMAGE_KEY).unwrap_or_default();
         image.parse::<ImageRef>().map_err(|why| {
             let write = "write <registry>/<repository>@sha256:<64 lowercase hex digits>";
             Error::key(name::IMAGE_KEY, SETTINGS, format!("{why}; {write}"))
         })?;
-        let path = |key: &str| match settings.get(key) {
-            None => Ok(None),
-            Some(text) => HostPath::new(text.clone())
-                .map(Some)
-                .map_err(|why| Error::key(key, SETTINGS, format!("{why}; write the path on the host"))),
-        };
-        path(name::ARCHIVE_KEY)?;
-        match (path(name::HOSTS_DIR_KEY)?, &mut self.hosts) {
-            (Some(at), Some((place, _))) => *place = at,
-            (None, Some(_)) => {
-                let problem = "there is a folder hosts/, so write where it belongs: AKS_FLEX_NODE_AGENT_HOSTS_DIR=/etc/aks-flex-node-agent-hosts";
-                return Err(Error::key(name::HOSTS_DIR_KEY, SETTINGS, problem));
-            }
-            (_, None) => {}
+        if let Some(archive) = last(&settings, name::ARCHIVE_KEY) {
+            HostPath::new(archive).map_err(|why| {
+                let problem = format!("{why}; write the path on the host");
+                Error::key(name::ARCHIVE_KEY, SETTINGS, problem)
+            })?;
+        }
+        self.hosts_dir = last(&settings, name::HOSTS_DIR_KEY)
+            .map(HostPath::new)
+            .transpose()
+            .map_err(|why| {
+                Error::key(
+                    name::HOSTS_DIR_KEY,
+                    SETTINGS,
+                    format!("{why}; write the path on the host"),
+                )
+            })?;
+        if self.hosts.is_some() && self.hosts_dir.is_none() {
+            let problem = format!(
+                "there is a folder hosts/, so write where it belongs: {}={HOSTS_DIR}",
+                name::HOSTS_DIR_KEY
+            );
+            return Err(Error::key(name::HOSTS_DIR_KEY, SETTINGS, problem));
         }
         Ok(())
     }
 
+    /// As far as it concerns the folder: what the variables mean is the bootstrap's to judge.
     fn judge_bootstrap(&self) -> Result<(), Error> {
-        let inputs = env::parse(BOOTSTRAP, &self.bootstrap)?;
-        if let Some(key) = inputs.keys().find(|key| !key.starts_with("AKS_FLEX_NODE_")) {
-            return Err(Error::key(
-                key,
-                BOOTSTRAP,
-                "no input of bootstrap has this name: they begin with AKS_FLEX_NODE_",
-            ));
+        let inputs = env::parse(&self.bootstrap).map_err(|why| Error::file(BOOTSTRAP, why.to_string()))?;
+        if let Some(other) = inputs.iter().find(|found| !found.name.starts_with(PREFIX)) {
+            return Err(foreign(BOOTSTRAP, other, "write one that begins with AKS_FLEX_NODE_"));
         }
-        let named = inputs.get(BASE_CONFIG_KEY).map(String::as_str) == Some(BASE_CONFIG_PATH);
+        let named = last(&inputs, BASE_CONFIG_KEY) == Some(BASE_CONFIG_PATH);
         match &self.base_config {
             Some(_) if !named => {
                 let problem = format!("there is a base-config.json, so write {BASE_CONFIG_KEY}={BASE_CONFIG_PATH}");
@@ -145,66 +151,46 @@ impl Inputs {
     }
 }
 
-fn unreadable(file: &str) -> impl FnOnce(io::Error) -> Error {
-    let file = file.to_owned();
-    |source| Error::Read { file, source }
+/// The last value that the file gives the key; of an empty one systemd and the agent make as much as of none.
+fn last<'a>(found: &'a [Assignment], key: &str) -> Option<&'a str> {
+    let value = found.iter().rev().find(|found| found.name == key)?.value.trim();
+    (!value.is_empty()).then_some(value)
 }
 
-fn read(folder: &Path, file: &str) -> Result<Vec<u8>, Error> {
-    std::fs::read(folder.join(file)).map_err(unreadable(file))
-}
-
-/// The names in a folder, sorted; a name that is no plain text is refused.
-fn list(folder: &Path, below: &str) -> Result<Vec<String>, Error> {
-    let what = if below.is_empty() {
-        "the folder of inputs"
+/// A variable that the file must not have. Its name is told only where it is like those of the agent's: what else stands
+/// there may be a piece of a secret.
+fn foreign(file: &str, found: &Assignment, write: &str) -> Error {
+    if found.name.starts_with(PREFIX) && found.name.len() <= 64 {
+        Error::key(&found.name, file, write)
     } else {
-        below
-    };
-    let mut names = Vec::new();
-    for entry in std::fs::read_dir(folder.join(below)).map_err(unreadable(what))? {
-        let entry = entry.map_err(unreadable(what))?;
-        let name = entry
-            .file_name()
-            .into_string()
-            .map_err(|_| Error::file(what, "a name in it is not UTF-8"))?;
-        if name.chars().any(char::is_control) {
-            return Err(Error::file(what, "a name in it holds a control character"));
-        }
-        names.push(name);
+        let line = found.line;
+        let problem = format!("line {line} has a variable that is none of the agent's: leave it out, or {write}");
+        Error::file(file, problem)
     }
-    names.sort();
-    Ok(names)
 }
 
-/// A file that is root's alone on the host, and must not be anybody's here.
-fn private(folder: &Path, file: &str) -> Result<Vec<u8>, Error> {
-    let found = std::fs::metadata(folder.join(file)).map_err(unreadable(file))?;
-    if found.permissions().mode() & 0o077 != 0 {
-        return Err(Error::file(file, "others may read it: chmod 600"));
-    }
-    read(folder, file)
-}
-
-fn secrets(folder: &Path) -> Result<BTreeMap<String, Vec<u8>>, Error> {
+fn secrets(folder: &Folder<'_>) -> Result<BTreeMap<String, Vec<u8>>, Error> {
     let mut secrets = BTreeMap::new();
-    for name in list(folder, "secrets")? {
-        let bytes = private(folder, &format!("secrets/{name}"))?;
+    for name in folder.list("secrets")? {
+        let bytes = folder.read(&format!("secrets/{name}"), Readers::Owner)?;
         secrets.insert(name, bytes);
     }
     Ok(secrets)
 }
 
-fn walk(folder: &Path, below: &str, files: &mut BTreeMap<String, Vec<u8>>) -> Result<(), Error> {
-    for name in list(folder, below)? {
+fn walk(folder: &Folder<'_>, below: &str, files: &mut BTreeMap<String, Vec<u8>>) -> Result<(), Error> {
+    if below.split('/').count() > DEPTH {
+        return Err(Error::file(
+            below,
+            "it lies too deep: write at most 16 folders one in another",
+        ));
+    }
+    for name in folder.list(below)? {
         let path = format!("{below}/{name}");
-        if std::fs::metadata(folder.join(&path))
-            .map_err(unreadable(&path))?
-            .is_dir()
-        {
+        if folder.has_folder(&path)? {
             walk(folder, &path, files)?;
         } else {
-            let bytes = private(folder, &path)?;
+            let bytes = folder.read(&path, Readers::Owner)?;
             files.insert(path["hosts/".len()..].to_owned(), bytes);
         }
     }

@@ -14,7 +14,8 @@
 //! repeated. Nothing is fetched, and the Butane read is a subset: a key that is not of it is an error that names it.
 
 mod bu;
-mod env;
+pub mod env;
+mod folder;
 mod ignition;
 mod inputs;
 mod weight;
@@ -59,6 +60,26 @@ pub enum Error {
 }
 
 impl Error {
+    /// Whether another try may end differently: what is missing, in the wrong place or says the wrong thing stays so.
+    #[must_use]
+    pub fn may_pass(&self) -> bool {
+        use std::io::ErrorKind as Kind;
+        let stays = [
+            Kind::NotFound,
+            Kind::PermissionDenied,
+            Kind::NotADirectory,
+            Kind::IsADirectory,
+            Kind::InvalidFilename,
+        ];
+        match self {
+            Self::Read { source, .. } => {
+                let loops = source.raw_os_error() == Some(nix::errno::Errno::ELOOP as i32);
+                !loops && !stays.contains(&source.kind())
+            }
+            Self::File { .. } | Self::Key { .. } => false,
+        }
+    }
+
     pub(crate) fn file(file: &str, problem: impl Into<String>) -> Self {
         Self::File {
             file: file.to_owned(),

@@ -209,10 +209,37 @@ fn settings_that_cannot_work_are_refused_by_key_and_with_what_to_write() {
 }
 
 #[test]
+fn a_name_that_may_be_a_piece_of_a_secret_is_not_repeated() {
+    for file in ["agent.env", "bootstrap.env"] {
+        let foreign = "line 3 has a variable that is none of the agent's";
+        let text = format!("{IMAGE}# x\nCANARYcanarybase64==\n");
+        refused(&[(file, &text)], &[&format!("{file}: {foreign}")]);
+    }
+    // Of two lines, the second is the value's.
+    let two = "AKS_FLEX_NODE_SP_CLIENT_SECRET=\"first\nC4NARYbase64==\"\nAKS_FLEX_NODE_AUTH=msi\n";
+    rendered(folder(&[("bootstrap.env", two)]).path(), Spec::V3_4_0).unwrap();
+    let object = "AKS_FLEX_NODE_CONFIG_OVERRIDES='{\n  \"node\": {}\n}'\n";
+    rendered(folder(&[("bootstrap.env", object)]).path(), Spec::V3_4_0).unwrap();
+    refused(
+        &[("bootstrap.env", "\nAKS_FLEX_NODE_SP_CLIENT_SECRET=\"canary\ncanary=1\n")],
+        &["bootstrap.env: line 2 has a quote that is not closed"],
+    );
+}
+
+#[test]
+fn a_line_that_is_continued_does_not_name_the_image() {
+    let text = format!("AKS_FLEX_NODE_AGENT_ARCHIVE=/canary\\\n{IMAGE}");
+    refused(&[("agent.env", &text)], &["AKS_FLEX_NODE_AGENT_IMAGE in agent.env"]);
+    let quoted = IMAGE.replace("IMAGE=", "IMAGE='").replace('\n', "'\n");
+    let text = format!("{quoted}AKS_FLEX_NODE_AGENT_HOSTS_DIR=\n");
+    rendered(folder(&[("agent.env", &text)]).path(), Spec::V3_4_0).unwrap();
+}
+
+#[test]
 fn inputs_of_bootstrap_that_cannot_work_are_refused() {
     refused(
         &[("bootstrap.env", "TOKEN=canary\n")],
-        &["TOKEN in bootstrap.env", "AKS_FLEX_NODE_"],
+        &["bootstrap.env: line 1 has a variable", "AKS_FLEX_NODE_"],
     );
     refused(
         &[("base-config.json", "{}")],
@@ -321,6 +348,39 @@ fn fc_i3_a_file_that_would_end_the_boot_where_it_exists_is_refused() {
     bu_refused(
         "storage: {files: [{path: /etc/../x, contents: {inline: canary}}]}",
         &["path in x.bu"],
+    );
+}
+
+#[test]
+fn what_is_no_file_is_refused_by_its_name_and_for_good() {
+    for name in [
+        "agent.env",
+        "bootstrap.env",
+        "x.bu",
+        "base-config.json",
+        "secrets/x",
+        "hosts/y",
+    ] {
+        let dir = full();
+        let path = dir.path().join(name);
+        let _ = fs::remove_file(&path);
+        std::os::unix::fs::symlink("/dev/zero", &path).unwrap();
+        let error = rendered(dir.path(), Spec::V3_4_0).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            format!("{name}: it is a pipe, socket or device: put a regular file there")
+        );
+        assert!(!error.may_pass());
+    }
+    let dir = full();
+    std::os::unix::fs::symlink("..", dir.path().join("hosts/registry.test:5000/back")).unwrap();
+    let said = rendered(dir.path(), Spec::V3_4_0).unwrap_err().to_string();
+    assert!(said.contains("it lies too deep"), "{said}");
+    let file = dir.path().join("agent.env");
+    let error = rendered(&file, Spec::V3_4_0).unwrap_err();
+    assert!(
+        error.to_string().contains("it is no folder") && !error.may_pass(),
+        "{error}"
     );
 }
 

@@ -1,15 +1,16 @@
 //! Ignition's JSON, from judged inputs.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use base64::Engine;
 use hostexec::HostPath;
 use serde_json::{Value, json};
 use units::name;
 
-use crate::Error;
 use crate::bu::{self, Bu};
 use crate::inputs::{BASE_CONFIG_PATH, Inputs};
+use crate::place::{self, shown};
+use crate::{Error, ours};
 
 /// A version of Ignition's configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,7 +50,10 @@ const SECRET: u32 = 0o600;
 /// # Errors
 /// The operator's Butane files clash with ours or with one another, or ask for what goes wrong at boot.
 pub fn render(inputs: &Inputs, spec: Spec) -> Result<Value, Error> {
-    let mut config = Config::default();
+    let mut config = Config {
+        secret: inputs.hosts_dir.iter().cloned().collect(),
+        ..Config::default()
+    };
     let ours = "aks-flex-node";
     config.folder(ours, name::ETC_DIR, 0o755)?;
     config.file(ours, name::SETTINGS_ENV, SECRET, &inputs.settings)?;
@@ -88,6 +92,7 @@ pub fn render(inputs: &Inputs, spec: Spec) -> Result<Value, Error> {
         json!({"name": reset.name, "enabled": false, "contents": reset.text}),
     )?;
     for (file, bu) in &inputs.extra {
+        ours::judge(file, bu)?;
         config.add(file, bu)?;
     }
     Ok(config.finish(spec))
@@ -105,9 +110,21 @@ impl Bu {
     }
 }
 
+/// What may lie below a path that is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Taken {
+    /// Anything.
+    Folder,
+    /// Nothing: it is a file, a link or a unit.
+    Leaf,
+}
+
 #[derive(Default)]
 struct Config {
-    taken: BTreeSet<String>,
+    taken: BTreeMap<String, Taken>,
+    names: BTreeSet<String>,
+    /// Folders, beside the agent's own, whose files nobody but root may read.
+    secret: Vec<HostPath>,
     users: Vec<Value>,
     directories: Vec<Value>,
     files: Vec<Value>,
@@ -116,37 +133,43 @@ struct Config {
 }
 
 impl Config {
-    fn take(&mut self, file: &str, path: &str) -> Result<(), Error> {
-        HostPath::new(path).map_err(|why| Error::key("path", file, why.to_string()))?;
-        if ["/usr/", "/bin/", "/sbin/", "/lib/", "/lib64/"]
-            .iter()
-            .any(|start| path.starts_with(start))
-        {
-            return Err(Error::key(
-                path,
-                file,
-                "/usr is read-only on the host: write below /etc, /opt or /var",
-            ));
+    fn take(&mut self, file: &str, path: &str, taken: Taken) -> Result<HostPath, Error> {
+        let wrong = |path: &str, problem: &str| Err(Error::key(shown(path, "a path"), file, problem));
+        let judged = match place::judge(path) {
+            Ok(judged) => judged,
+            // A text that is no path is not repeated.
+            Err(why) if HostPath::new(path).is_err() => return Err(Error::key("path", file, why)),
+            Err(why) => return wrong(path, &why),
+        };
+        if self.taken.contains_key(path) {
+            return wrong(path, "it is there already: Ignition takes a path once");
         }
-        if self.taken.insert(path.to_owned()) {
-            Ok(())
-        } else {
-            Err(Error::key(
-                path,
-                file,
-                "it is there already: Ignition takes a path once",
-            ))
+        let mut above = judged.parent();
+        while let Some(folder) = above {
+            if self.taken.get(folder.as_str()) == Some(&Taken::Leaf) {
+                let problem = "a path above it is a file, link or unit, and no folder: write another path";
+                return wrong(path, problem);
+            }
+            above = folder.parent();
         }
+        let below = format!("{path}/");
+        let next = self.taken.range(below.clone()..).next();
+        if taken == Taken::Leaf && next.is_some_and(|(next, _)| next.starts_with(&below)) {
+            let problem = "other paths lie below it, so it can be no file, link or unit: write another path";
+            return wrong(path, problem);
+        }
+        self.taken.insert(path.to_owned(), taken);
+        Ok(judged)
     }
 
     fn folder(&mut self, file: &str, path: &str, mode: u32) -> Result<(), Error> {
-        self.take(file, path)?;
+        self.take(file, path, Taken::Folder)?;
         self.directories.push(json!({"path": path, "mode": mode}));
         Ok(())
     }
 
     fn file(&mut self, file: &str, path: &str, mode: u32, bytes: &[u8]) -> Result<(), Error> {
-        self.take(file, path)?;
+        self.take(file, path, Taken::Leaf)?;
         let source = format!(
             "data:;base64,{}",
             base64::engine::general_purpose::STANDARD.encode(bytes)
@@ -157,20 +180,33 @@ impl Config {
     }
 
     fn link(&mut self, file: &str, path: &str, target: &str, overwrite: bool) -> Result<(), Error> {
-        self.take(file, path)?;
+        self.take(file, path, Taken::Leaf)?;
         self.links
             .push(json!({"path": path, "overwrite": overwrite, "target": target, "hard": false}));
         Ok(())
     }
 
     fn unit(&mut self, file: &str, name: &str, unit: Value) -> Result<(), Error> {
-        self.take(file, &format!("{}/{name}", name::UNIT_DIR))?;
+        self.take(file, &format!("{}/{name}", name::UNIT_DIR), Taken::Leaf)?;
         self.units.push(unit);
         Ok(())
     }
 
     fn add(&mut self, from: &str, bu: &Bu) -> Result<(), Error> {
         for user in &bu.passwd.users {
+            let wrong = |problem: &str| Err(Error::key("passwd.users", from, problem));
+            if ![&user.name]
+                .into_iter()
+                .chain(&user.groups)
+                .all(|name| place::is_user(name))
+            {
+                return wrong(
+                    "a name of a user or group is at most 32 lowercase letters, digits, `_` and `-`, and begins with a letter or `_`",
+                );
+            }
+            if !self.names.insert(user.name.clone()) {
+                return wrong("a user is there already: write each once");
+            }
             let mut value = json!({"name": user.name});
             for (key, list) in [
                 ("groups", &user.groups),
@@ -189,37 +225,52 @@ impl Config {
             self.folder(from, path, mode.map_or(0o755, |mode| mode.0))?;
         }
         for file in &bu.storage.files {
-            if file.overwrite == Some(false) {
-                return Err(Error::key(
-                    &file.path,
-                    from,
-                    "overwrite: false ends the boot where the file is there: write overwrite: true",
-                ));
-            }
+            not_kept(from, &file.path, file.overwrite)?;
             let mode = file.mode.map_or(0o644, |mode| mode.0);
-            let secret = file.path == name::SETTINGS_ENV || file.path.starts_with(&format!("{}/", name::ETC_DIR));
-            if secret && mode != SECRET {
+            self.file(from, &file.path, mode, file.contents.inline.as_bytes())?;
+            let secret = HostPath::new(file.path.as_str()).is_ok_and(|path| self.is_secret(&path));
+            if secret && mode & 0o077 != 0 {
                 return Err(Error::key(
-                    &file.path,
+                    shown(&file.path, "a path"),
                     from,
                     "what the agent reads may hold secrets: write mode: 0600",
                 ));
             }
-            self.file(from, &file.path, mode, file.contents.inline.as_bytes())?;
         }
         for link in &bu.storage.links {
-            self.link(from, &link.path, &link.target, link.overwrite.unwrap_or(true))?;
+            not_kept(from, &link.path, link.overwrite)?;
+            if link.target.is_empty() || link.target.contains('\0') {
+                return Err(Error::key(
+                    shown(&link.path, "a path"),
+                    from,
+                    "write target: and what it leads to",
+                ));
+            }
+            self.link(from, &link.path, &link.target, true)?;
         }
         bu.systemd.units.iter().try_for_each(|unit| self.add_unit(from, unit))
     }
 
+    /// Whether the file at the path may hold secrets.
+    fn is_secret(&self, path: &HostPath) -> bool {
+        const OURS: [HostPath; 2] = [HostPath::fixed(name::SETTINGS_ENV), HostPath::fixed(name::ETC_DIR)];
+        OURS.iter().chain(&self.secret).any(|folder| path.is_within(folder))
+    }
+
     fn add_unit(&mut self, from: &str, unit: &bu::Unit) -> Result<(), Error> {
         let wrong = |problem: &str| Err(Error::key(&unit.name, from, problem));
-        let suffixes = [".service", ".socket", ".timer", ".path", ".mount", ".target", ".slice"];
-        if unit.name.contains(['/', '\0']) || !suffixes.iter().any(|suffix| unit.name.ends_with(suffix)) {
-            return wrong(
-                "a unit's name ends in .service, .socket, .timer, .path, .mount, .target or .slice and has no slash",
-            );
+        if !place::is_unit(&unit.name) {
+            return Err(Error::key(
+                "name of a unit",
+                from,
+                "systemd takes letters, digits and `:_.-@\\`, and one of .service, .socket, .timer, .path, .mount, .automount, .swap, .target or .slice at the end",
+            ));
+        }
+        if unit.mask == Some(true) && (unit.enabled == Some(true) || unit.contents.is_some()) {
+            return wrong("what is masked cannot run: take mask: out, or enabled: and contents:");
+        }
+        if unit.enabled == Some(true) && unit.name.contains("@.") {
+            return wrong("a template cannot be enabled: name its instance, as in a@b.service");
         }
         let mut value = json!({"name": unit.name});
         if unit.enabled == Some(true) {
@@ -229,20 +280,24 @@ impl Config {
                 }
                 None => {}
                 Some(contents) => {
-                    let wanted: Vec<&str> = contents
+                    let wanted: BTreeSet<&str> = contents
                         .lines()
-                        .filter_map(|line| line.trim().strip_prefix("WantedBy="))
-                        .flat_map(str::split_whitespace)
+                        .filter_map(|line| line.split_once('='))
+                        .filter(|(key, _)| key.trim() == "WantedBy")
+                        .flat_map(|(_, targets)| targets.split_whitespace())
                         .collect();
                     if wanted.is_empty() {
                         return wrong(
                             "it is enabled and says not by what: write [Install] with WantedBy=multi-user.target",
                         );
                     }
+                    if !wanted.iter().all(|target| place::is_unit(target)) {
+                        return wrong("its WantedBy= names no unit: write WantedBy=multi-user.target");
+                    }
                     for target in wanted {
                         let path = format!("{}/{target}.wants/{}", name::UNIT_DIR, unit.name);
                         // The operator's own link for it is as good.
-                        if !self.taken.contains(&path) {
+                        if !self.taken.contains_key(&path) {
                             self.link(from, &path, &format!("{}/{}", name::UNIT_DIR, unit.name), true)?;
                         }
                     }
@@ -259,21 +314,14 @@ impl Config {
             value["contents"] = json!(contents);
         }
         if !unit.dropins.is_empty() {
-            let drop_ins: Vec<Value> = unit
-                .dropins
-                .iter()
-                .map(|drop_in| json!({"name": drop_in.name, "contents": drop_in.contents}))
-                .collect();
-            if let Some(bad) = unit
-                .dropins
-                .iter()
-                .find(|d| d.name.contains('/') || !d.name.ends_with(".conf"))
-            {
-                return Err(Error::key(
-                    &bad.name,
-                    from,
-                    "a drop-in's name ends in .conf and has no slash",
-                ));
+            let mut drop_ins = Vec::new();
+            for drop_in in &unit.dropins {
+                if !place::is_drop_in(&drop_in.name) {
+                    return wrong("a drop-in is named by letters, digits and `:_.-@\\`, with .conf at the end");
+                }
+                let path = format!("{}/{}.d/{}", name::UNIT_DIR, unit.name, drop_in.name);
+                self.take(from, &path, Taken::Leaf)?;
+                drop_ins.push(json!({"name": drop_in.name, "contents": drop_in.contents}));
             }
             value["dropins"] = json!(drop_ins);
         }
@@ -289,4 +337,13 @@ impl Config {
         config["systemd"] = json!({"units": self.units});
         config
     }
+}
+
+/// Refuses to keep what is there.
+fn not_kept(file: &str, path: &str, overwrite: Option<bool>) -> Result<(), Error> {
+    if overwrite == Some(false) {
+        let problem = "overwrite: false ends the boot where the file is there: write overwrite: true";
+        return Err(Error::key(shown(path, "a path"), file, problem));
+    }
+    Ok(())
 }

@@ -7,10 +7,10 @@ use hostexec::HostPath;
 use image::ImageRef;
 use units::name;
 
-use crate::Error;
 use crate::bu::{self, Bu};
 use crate::env::{self, Assignment};
 use crate::folder::{Folder, Readers};
+use crate::{Error, ours, place};
 
 /// Everything that Ignition is rendered from; what is in it has been judged.
 #[derive(Clone, Debug, Default)]
@@ -103,15 +103,9 @@ impl Inputs {
             })?;
         }
         self.hosts_dir = last(&settings, name::HOSTS_DIR_KEY)
-            .map(HostPath::new)
+            .map(own_folder)
             .transpose()
-            .map_err(|why| {
-                Error::key(
-                    name::HOSTS_DIR_KEY,
-                    SETTINGS,
-                    format!("{why}; write the path on the host"),
-                )
-            })?;
+            .map_err(|why| Error::key(name::HOSTS_DIR_KEY, SETTINGS, why))?;
         if self.hosts.is_some() && self.hosts_dir.is_none() {
             let problem = format!(
                 "there is a folder hosts/, so write where it belongs: {}={HOSTS_DIR}",
@@ -169,6 +163,19 @@ fn foreign(file: &str, found: &Assignment, write: &str) -> Error {
     }
 }
 
+/// The host's folder of registry settings, which gets mode 0700 and must be nobody else's.
+fn own_folder(text: &str) -> Result<HostPath, String> {
+    let write = format!("write a folder of its own, such as {HOSTS_DIR}");
+    let folder = place::judge(text).map_err(|why| format!("{why}; {write}"))?;
+    if folder.parent() == Some(HostPath::ROOT) {
+        return Err(format!("it lies in the root; {write}"));
+    }
+    if ours::meets(&folder) {
+        return Err(format!("it holds files of the agent's, or is one; {write}"));
+    }
+    Ok(folder)
+}
+
 fn secrets(folder: &Folder<'_>) -> Result<BTreeMap<String, Vec<u8>>, Error> {
     let mut secrets = BTreeMap::new();
     for name in folder.list("secrets")? {
@@ -195,4 +202,50 @@ fn walk(folder: &Folder<'_>, below: &str, files: &mut BTreeMap<String, Vec<u8>>)
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_of_registries_is_one_of_its_own() {
+        for good in [HOSTS_DIR, "/etc/containerd/certs.d", "/var/lib/registries", "/opt/x/y"] {
+            assert_eq!(own_folder(good).as_ref().map(HostPath::as_str), Ok(good));
+        }
+        for bad in [
+            "/",
+            "/etc",
+            "/usr",
+            "/usr/share/hosts",
+            "/var",
+            "/var/lib",
+            "/run",
+            "/run/x",
+            "/tmp",
+            "/opt",
+            "/home",
+            "/root",
+            "/proc/1",
+            "/sys/x",
+            "/dev/shm",
+            "/hosts",
+            "/etc/systemd",
+            "/etc/systemd/system",
+            "etc/x",
+            "/etc/aks-flex-node",
+            "/etc/aks-flex-node/hosts",
+            "/etc/aks-flex-node-agent.env",
+            "/etc/aks-flex-node-agent.env/x",
+            "/etc/x/",
+            "/etc/a\nb",
+            "/etc/systemd/system/aks-flex-node-agent.service.d",
+        ] {
+            let said = own_folder(bad).unwrap_err();
+            assert!(
+                said.ends_with("; write a folder of its own, such as /etc/aks-flex-node-agent-hosts"),
+                "{bad}: {said}"
+            );
+        }
+    }
 }

@@ -18,6 +18,8 @@ pub mod env;
 mod folder;
 mod ignition;
 mod inputs;
+mod ours;
+mod place;
 mod weight;
 
 pub use bu::{Bu, parse as parse_bu};

@@ -236,6 +236,20 @@ fn a_line_that_is_continued_does_not_name_the_image() {
 }
 
 #[test]
+fn a_folder_of_the_system_is_none_of_registries() {
+    for folder in ["/", "/etc", "/usr/share/x", "/root", "/etc/aks-flex-node"] {
+        let text = format!("{IMAGE}AKS_FLEX_NODE_AGENT_HOSTS_DIR={folder}\n");
+        for files in [
+            &[("agent.env", text.as_str())][..],
+            &[("agent.env", &text), ("hosts/x/hosts.toml", "canary")],
+        ] {
+            let key = "AKS_FLEX_NODE_AGENT_HOSTS_DIR in agent.env";
+            refused(files, &[key, "such as /etc/aks-flex-node-agent-hosts"]);
+        }
+    }
+}
+
+#[test]
 fn inputs_of_bootstrap_that_cannot_work_are_refused() {
     refused(
         &[("bootstrap.env", "TOKEN=canary\n")],
@@ -325,9 +339,14 @@ fn fc_i2_a_mode_that_is_not_plainly_octal_or_too_wide_for_a_secret_is_refused() 
         "storage: {files: [{path: /etc/x, mode: 0+77, contents: {inline: canary}}]}",
         &["x.bu", "write 0600"],
     );
-    bu_refused(
-        "storage: {files: [{path: /etc/aks-flex-node/x, mode: 0644, contents: {inline: canary}}]}",
-        &["/etc/aks-flex-node/x in x.bu", "0600"],
+    let settings = format!("{IMAGE}AKS_FLEX_NODE_AGENT_HOSTS_DIR=/etc/registries/mine\n");
+    let body = "storage: {files: [{path: /etc/registries/mine/x/hosts.toml, mode: 0640, contents: {inline: canary}}]}";
+    refused(
+        &[
+            ("agent.env", settings.as_str()),
+            ("x.bu", &format!("variant: flatcar\nversion: 1.1.0\n{body}")),
+        ],
+        &["/etc/registries/mine/x/hosts.toml in x.bu", "0600"],
     );
 }
 
@@ -349,6 +368,125 @@ fn fc_i3_a_file_that_would_end_the_boot_where_it_exists_is_refused() {
         "storage: {files: [{path: /etc/../x, contents: {inline: canary}}]}",
         &["path in x.bu"],
     );
+    bu_refused(
+        "storage: {links: [{path: /etc/x, target: /canary, overwrite: false}]}",
+        &["/etc/x in x.bu", "overwrite: true"],
+    );
+}
+
+#[test]
+fn what_is_the_systems_or_the_agents_is_left_alone() {
+    let (system, ours) = ("leave it out", "it is the agent's own");
+    for (path, why) in [
+        ("/usr", "read-only"),
+        ("/", system),
+        ("/etc", system),
+        ("/var", system),
+        ("/root", system),
+        ("/run/x", "anew"),
+        ("/etc/aks-flex-node", ours),
+        ("/etc/aks-flex-node/x", ours),
+        ("/etc/aks-flex-node-agent.env", ours),
+        ("/etc/systemd/system/aks-flex-node-agent.service", ours),
+        ("/etc/systemd/system/aks-flex-node-agent.service.d/x.conf", ours),
+        (
+            "/etc/systemd/system/multi-user.target.wants/aks-flex-node-agent.service",
+            ours,
+        ),
+    ] {
+        for body in [
+            format!("directories: [{{path: {path}, mode: 0700}}]"),
+            format!("files: [{{path: {path}, mode: 0600, contents: {{inline: canary}}}}]"),
+            format!("links: [{{path: {path}, target: /canary}}]"),
+        ] {
+            bu_refused(&format!("storage: {{{body}}}"), &[&format!("{path} in x.bu"), why]);
+        }
+    }
+    for unit in [
+        "{name: aks-flex-node-bootstrap.service, mask: true}",
+        "{name: aks-flex-node-agent.service, contents: canary}",
+        "{name: aks-flex-node-reset.service, enabled: false}",
+        "{name: aks-flex-node-agent-recovery.service, dropins: [{name: x.conf, contents: canary}]}",
+        "{name: system-aksflex.slice, mask: true}",
+    ] {
+        bu_refused(&format!("systemd: {{units: [{unit}]}}"), &[" in x.bu", ours]);
+    }
+    bu_refused(
+        "systemd: {units: [{name: containerd.service, mask: true}]}",
+        &["containerd.service in x.bu", "take mask: out"],
+    );
+    bu_refused(
+        "systemd: {units: [{name: systemd-machined.service, mask: true}]}",
+        &["systemd-machined.service in x.bu", "take mask: out"],
+    );
+    bu_refused(
+        "storage: {links: [{path: /etc/systemd/system/containerd.service, target: /dev/null}]}",
+        &["/etc/systemd/system/containerd.service in x.bu", "no link"],
+    );
+}
+
+#[test]
+fn a_path_is_either_a_file_or_the_parent_of_others() {
+    let (parent, below) = (
+        "{path: /etc/a, contents: {inline: canary}}",
+        "{path: /etc/a/b, contents: {inline: canary}}",
+    );
+    bu_refused(
+        &format!("storage: {{files: [{parent}, {below}]}}"),
+        &["/etc/a/b in x.bu", "above"],
+    );
+    bu_refused(
+        &format!("storage: {{files: [{below}, {parent}]}}"),
+        &["/etc/a in x.bu", "below"],
+    );
+    bu_refused(
+        &format!("storage: {{links: [{{path: /etc/a, target: /opt}}], files: [{below}]}}"),
+        &["/etc/a in x.bu", "below"],
+    );
+    bu_refused(
+        "storage: {links: [{path: /etc/systemd/system/a.service.d, target: /opt}]}\nsystemd: {units: [{name: a.service, dropins: [{name: x.conf, contents: canary}]}]}",
+        &["a path above it"],
+    );
+    let folder_too =
+        format!("variant: flatcar\nversion: 1.1.0\nstorage: {{directories: [{{path: /etc/a}}], files: [{below}]}}");
+    rendered(folder(&[("x.bu", &folder_too)]).path(), Spec::V3_4_0).unwrap();
+}
+
+#[test]
+fn units_and_users_that_systemd_or_useradd_would_not_take_are_refused() {
+    for name in [".service", "'a b%n.service'", "canary", "a/b.service"] {
+        bu_refused(
+            &format!("systemd: {{units: [{{name: {name}, contents: canary}}]}}"),
+            &["name of a unit in x.bu", ".service"],
+        );
+    }
+    for (unit, why) in [
+        ("enabled: true, mask: true", "take mask: out"),
+        ("mask: true, contents: canary", "take mask: out"),
+        (
+            "enabled: true, contents: \"[Install]\\nWantedBy=../canary\"",
+            "WantedBy=multi-user.target",
+        ),
+        ("dropins: [{name: 'canary x.conf', contents: x}]", ".conf"),
+    ] {
+        bu_refused(
+            &format!("systemd: {{units: [{{name: a.service, {unit}}}]}}"),
+            &["a.service in x.bu", why],
+        );
+    }
+    bu_refused(
+        "systemd: {units: [{name: a@.service, enabled: true, contents: canary}]}",
+        &["a@.service in x.bu", "instance"],
+    );
+    for user in [
+        "{name: 'canary x'}",
+        "{name: core, groups: ['canary x']}",
+        "{name: core}, {name: core}",
+    ] {
+        bu_refused(&format!("passwd: {{users: [{user}]}}"), &["passwd.users in x.bu"]);
+    }
+    let spaced = "variant: flatcar\nversion: 1.1.0\nsystemd: {units: [{name: a.service, enabled: true, contents: \"[Install]\\nWantedBy = a.target\"}]}";
+    rendered(folder(&[("x.bu", spaced)]).path(), Spec::V3_4_0).unwrap();
 }
 
 #[test]

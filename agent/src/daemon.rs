@@ -109,6 +109,7 @@ async fn work(host: &Host, settings: &Settings, unit: AgentUnit) {
             local: &local,
             seen: seen_by_worker.clone(),
             teller: teller::Teller::new(clients_seen.clone()),
+            held_back: false,
         },
         running,
         instance: jitter::instance(),

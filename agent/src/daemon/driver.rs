@@ -18,7 +18,7 @@ use crate::model::{NodeName, chain};
 use crate::operation::{self, Kind, Me, Phase};
 use crate::report;
 use crate::store::{failures, journal};
-use crate::upgrade::{Event, Order, Step, Upgrade};
+use crate::upgrade::{self, Event, Order, Step, Upgrade};
 
 /// How long after it was asked for a restart has certainly failed. Source: node-agent specification, appendix D.
 const RESTART: Duration = Duration::from_secs(30);
@@ -37,6 +37,9 @@ pub(super) struct Driver<'a> {
     pub(super) seen: watch::Receiver<Seen>,
     /// Who tells the cluster.
     pub(super) teller: Teller,
+    /// Whether units and program were held back while this agent was unjudged; a death before they are brought up is made good by the
+    /// next start.
+    pub(super) held_back: bool,
 }
 
 impl Driver<'_> {
@@ -133,12 +136,8 @@ impl Driver<'_> {
                             Event::Failed { why }
                         }
                     };
-                    self.save(event).await?;
-                    // What was held back while it was unjudged.
-                    if let Ok(Upgrade::Over { .. }) = journal::load(self.host) {
-                        self.local.converge(crate::upgrade::Standing::Settled).await;
-                    }
-                    return Ok(());
+                    self.held_back = event == Event::Passed;
+                    return self.save(event).await;
                 }
                 Step::Publish(outcome) => {
                     let Upgrade::Over { selected, blamed, .. } = &state else {
@@ -151,7 +150,12 @@ impl Driver<'_> {
                         .map(|failure| failure.attempts);
                     let end = report::end(&order, selected, &outcome, attempts);
                     self.teller.publish(&order.name, &order.uid, &end).await;
-                    return self.save(Event::Published).await;
+                    self.save(Event::Published).await?;
+                    // Whoever waits for the end need not wait for this.
+                    if std::mem::take(&mut self.held_back) {
+                        self.local.converge(upgrade::Standing::Settled).await;
+                    }
+                    return Ok(());
                 }
             }
         }

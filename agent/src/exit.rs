@@ -92,12 +92,7 @@ impl Failure {
             Self::Usage(_) | Self::Unfit(_) | Self::Goal(_) => false,
             Self::Config(error) => error.may_pass(),
             Self::Bootstrap(error) => error.may_pass(),
-            // A file that the folder lacks is as wrong as one that says the wrong thing.
-            Self::Butane(error) => {
-                use std::io::ErrorKind as E;
-                let wrong = [E::NotFound, E::IsADirectory, E::NotADirectory];
-                matches!(error, butane::Error::Read { source, .. } if !wrong.contains(&source.kind()))
-            }
+            Self::Butane(error) => error.may_pass(),
             Self::Apply(failed) => !failed.is_final(),
             Self::Observe(_)
             | Self::Recover(_)

@@ -2,8 +2,8 @@
 
 use hostexec::HostPath;
 
-use super::env_file::Unreadable;
 use crate::config::{self, Mistake};
+use butane::env::Unreadable;
 
 /// Why there is no configuration to start with.
 #[derive(Debug, thiserror::Error)]

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fmt};
 
-use super::{Error, Key, env_file, key::PREFIX};
+use super::{Error, Key, key::PREFIX};
 use crate::model::Mode;
 
 /// The inputs. An empty one is as good as none. `Debug` shows only which are given.
@@ -26,7 +26,7 @@ impl Inputs {
     /// The grammar, or a variable that means nothing: a misspelt one must not pass for one that isn't given.
     pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
         let mut inputs = Self::default();
-        for found in env_file::parse(bytes).map_err(Error::Grammar)? {
+        for found in butane::env::parse(bytes).map_err(Error::Grammar)? {
             if found.name == Mode::VARIABLE {
                 continue;
             }

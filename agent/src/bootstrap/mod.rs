@@ -1,14 +1,13 @@
 //! A first boot's inputs made into the configuration: grammar, variables, layers. Pure; `verb::bootstrap` does the rest.
 //!
 //! ```text
-//! bootstrap.env ─▶ env_file ─▶ Inputs ─┐
+//! bootstrap.env ─▶ grammar ──▶ Inputs ─┐
 //! options ─────────────────────────────┼─▶ render ─▶ config.json's bytes ─▶ config::parse, before they are written
 //! base file ───────────────────────────┘
 //! ```
 //!
 //! Deliberately absent: the process' environment. What the image sets there is no input.
 
-mod env_file;
 mod error;
 mod inputs;
 mod key;
@@ -16,7 +15,7 @@ mod render;
 
 use hostexec::HostPath;
 
-pub use env_file::Unreadable;
+pub use butane::env::Unreadable;
 pub use error::Error;
 pub use inputs::Inputs;
 pub use key::Key;

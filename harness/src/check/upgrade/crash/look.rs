@@ -33,6 +33,8 @@ const SCRIPT: &str = r#"
         case "$daemons" in *" $parent "*) ;; *) echo "daemon $pid" ;; esac
     done
     pgrep --exact kubelet | sed 's/^/kubelet /' || true
+    # In its first seconds after a boot it may end and start again by itself.
+    pgrep --exact --older 30 kubelet | sed 's/^/old-kubelet /' || true
     image() { [ ! -e "$2" ] || sed -n "s/^AKS_FLEX_NODE_AGENT_IMAGE=/$1 /p" "$2"; }
     image selected "$SELECTION"
     image last-good "$LAST_GOOD"
@@ -126,6 +128,11 @@ impl Look {
     pub(super) fn blames(&self, image: &str) -> bool {
         let digest = image.rsplit_once('@').map_or(image, |(_, digest)| digest);
         self.all("blamed").iter().any(|record| record.contains(digest))
+    }
+
+    /// As `kubelet`, if it has been running for half a minute.
+    pub(super) fn old_kubelet(&self) -> Option<&str> {
+        self.all("old-kubelet").first().copied()
     }
 
     /// The machine's kubelet, by the host's number, once it has started.

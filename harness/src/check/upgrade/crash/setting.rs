@@ -41,7 +41,7 @@ pub(super) struct Setting {
     pub(super) old: String,
     /// Whether the one that is asked for has failed here before.
     pub(super) blamed: bool,
-    /// The node's kubelet.
+    /// The node's kubelet, unless it has just started.
     pub(super) kubelet: Option<String>,
     /// Since when the node is Ready; not asked where the power is cut, after which it has to become so again.
     pub(super) readiness: Option<Readiness>,
@@ -79,7 +79,7 @@ impl Series<'_> {
         Ok(Setting {
             old: look.daemon().context("no agent runs")?.to_owned(),
             blamed: look.blames(&to.to_string()),
-            kubelet: look.kubelet().map(str::to_owned),
+            kubelet: look.old_kubelet().map(str::to_owned),
             from,
             to,
             readiness: self.readiness().await?,

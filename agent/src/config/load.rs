@@ -1,9 +1,10 @@
 //! Reads the configuration from the host.
 
-use std::io;
+use std::{fs::Metadata, io, os::unix::fs::MetadataExt};
 
 use hostexec::{Host, HostPath};
 use serde_json::Value;
+use tracing::warn;
 
 use super::{Error, File, Settings, decode};
 
@@ -27,13 +28,26 @@ pub fn load(host: &Host, path: &str, host_name: &str) -> Result<Loaded, Error> {
     let path = HostPath::new(path).map_err(Error::BadPath)?;
     let bytes = host.read(&path).map_err(|source| {
         let path = path.clone();
-        if source.kind() == io::ErrorKind::NotFound {
+        if [io::ErrorKind::NotFound, io::ErrorKind::IsADirectory].contains(&source.kind()) {
             Error::Missing { path, source }
         } else {
             Error::Unreadable { path, source }
         }
     })?;
     parse(&bytes, &path, host_name)
+}
+
+/// Makes the file root's alone, if it is not: it holds secrets, and says what root runs. What it says is not judged by who could write it.
+pub fn guard(host: &Host, path: &str) {
+    let Ok(path) = HostPath::new(path) else { return };
+    let open = |found: &Metadata| found.mode() & 0o077 != 0 || found.uid() != nix::unistd::geteuid().as_raw();
+    if host.metadata(&path).is_ok_and(|found| open(&found)) {
+        let made = host.read(&path).and_then(|bytes| host.write(&path, &bytes, 0o600));
+        match made {
+            Ok(()) => warn!(%path, "others than root could read or change the configuration: it is root's alone now"),
+            Err(error) => warn!(%path, %error, "others than root can read or change the configuration"),
+        }
+    }
 }
 
 /// Reads the bytes of a file that lies, or will lie, at `path`.

@@ -399,8 +399,22 @@ fn the_classes_of_load_errors_are_told_apart() {
     assert_eq!(source.kind(), std::io::ErrorKind::NotFound);
     host.create_dir(&PATH, 0o755).unwrap();
     let error = load(&host, PATH.as_str(), "h").unwrap_err();
-    assert!(matches!(error, Error::Unreadable { .. }) && error.may_pass());
+    assert!(matches!(error, Error::Missing { .. }) && !error.may_pass());
     host.remove_tree(&PATH).unwrap();
     host.write(&PATH, example().to_string().as_bytes(), 0o600).unwrap();
     assert_eq!(load(&host, PATH.as_str(), "h").unwrap().settings, sample());
+}
+
+#[test]
+fn a_configuration_that_others_may_read_becomes_roots_alone() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let dir = tempfile::tempdir().unwrap();
+    let host = hostexec::Host::rooted(dir.path());
+    for (mode, becomes) in [(0o666, 0o600), (0o640, 0o600), (0o400, 0o400)] {
+        host.write(&PATH, b"{}", mode).unwrap();
+        guard(&host, PATH.as_str());
+        let found = host.metadata(&PATH).unwrap();
+        assert_eq!(found.permissions().mode() & 0o777, becomes);
+        assert_eq!(host.read(&PATH).unwrap(), b"{}");
+    }
 }

@@ -64,6 +64,7 @@ impl Surroundings {
             String::new()
         });
         let loaded = config::load(&self.host, path, &name)?;
+        config::guard(&self.host, path);
         self.log.set_level(loaded.settings.log_level());
         self.tell(&loaded);
         Ok(loaded.settings)

@@ -129,25 +129,32 @@ fn name_the_way_back(host: &Host) {
     }
 }
 
-/// How the unit failed, and what was written by that start of it.
+/// How the unit failed, and what was written by that start of it; by the unit, where that start says nothing: at a start limit systemd
+/// 262 names the start that it refused.
 async fn why(host: &Host, unit: &Unit, cause: Cause<'_>) -> String {
-    let which = match cause.invocation() {
-        Some(invocation) => ["_SYSTEMD_INVOCATION_ID=", invocation].concat(),
-        None => ["_SYSTEMD_UNIT=", name::AGENT].concat(),
-    };
-    let line = [which.as_str(), "--lines=20", "--output=cat", "--no-pager", "--quiet"];
-    let log = match host.call(Call::new(Tool::Journalctl, &line).limit(SHORT)).await {
-        Ok(output) => output.stdout,
-        Err(error) => {
-            warn!(%error, "the agent's last lines can't be had");
-            String::new()
-        }
-    };
+    let mut log = String::new();
+    if let Some(invocation) = cause.invocation() {
+        log = last_lines(host, &["_SYSTEMD_INVOCATION_ID=", invocation].concat()).await;
+    }
+    if log.trim().is_empty() {
+        log = last_lines(host, &["_SYSTEMD_UNIT=", name::AGENT].concat()).await;
+    }
     let how = match cause.message {
         Some(message) => message.to_owned(),
         None => unit.how(),
     };
     report::crash(&how, &log)
+}
+
+async fn last_lines(host: &Host, which: &str) -> String {
+    let line = [which, "--lines=20", "--output=cat", "--no-pager", "--quiet"];
+    match host.call(Call::new(Tool::Journalctl, &line).limit(SHORT)).await {
+        Ok(output) => output.stdout,
+        Err(error) => {
+            warn!(%error, "the agent's last lines can't be had");
+            String::new()
+        }
+    }
 }
 
 async fn unit(host: &Host) -> Unit {

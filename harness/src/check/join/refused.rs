@@ -253,7 +253,7 @@ fn configurations(good: &Files, config: &Value, no_system: &str) -> Vec<Case> {
                 "/bootstrap/ociImage",
                 json!(format!("https://u:{CANARY}@registry.test/x")),
             ),
-            ["bootstrap.ociImage", "an image is named without a scheme"],
+            ["bootstrap.ociImage is no image's name", "write <registry>/<repository>"],
         ),
         case(
             "a machine's image with no system in it",

@@ -164,7 +164,7 @@ async fn reboot_wins(context: &Context, host: &Host) -> Result<()> {
         .await?;
     let refused: Vec<_> = said
         .lines()
-        .filter(|line| line.contains("destructive") && line.contains("aks-flex-node"))
+        .filter(|line| line.contains("destructive") && line.starts_with(UNIT))
         .collect();
     ensure!(refused.len() <= 1, "it was tried again and again: {refused:?}");
     Ok(())

@@ -5,7 +5,7 @@ use std::io;
 use std::time::Duration;
 
 use containerd_client::Client;
-use containerd_client::tonic::{Code, Request, Status};
+use containerd_client::tonic::{Code, Request, Status, TimeoutExpired};
 use hostexec::{Dir, Host, HostPath};
 
 /// Ours alone; the machine's containerd is another one, and `k8s.io` is never touched.
@@ -167,7 +167,9 @@ impl Link {
 pub(super) fn refused(step: &'static str) -> impl Fn(Status) -> ContainerdError {
     move |status| {
         let what = format!("{}: {}", status.code(), status.message());
-        if status.source().is_some() {
+        if status.source().is_some_and(|source| source.is::<TimeoutExpired>()) {
+            ContainerdError::Late { step, limit: CALL }
+        } else if status.source().is_some() {
             let what = format!("{step}: {}", status.message());
             ContainerdError::Away { what }
         } else if FULL.iter().any(|full| status.message().contains(full)) {
@@ -211,5 +213,20 @@ mod tests {
             "{text}"
         );
         assert!(refused("unpack a layer")(Status::unknown("EOF")).may_pass());
+    }
+
+    #[test]
+    fn what_did_not_answer_is_late_and_not_away() {
+        let late = Status::from_error(Box::new(TimeoutExpired(())));
+        assert!(matches!(
+            refused("wait")(late),
+            ContainerdError::Late { step: "wait", .. }
+        ));
+        let broken = Status::from_error(Box::new(io::Error::other("broken pipe")));
+        assert!(matches!(refused("wait")(broken), ContainerdError::Away { .. }));
+        assert!(matches!(
+            refused("wait")(Status::unavailable("no shim")),
+            ContainerdError::Refused { .. }
+        ));
     }
 }

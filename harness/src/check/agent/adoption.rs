@@ -215,16 +215,21 @@ async fn leave(host: &Host, leftover: Leftover, line: &[String]) -> Result<()> {
         // A scope that is ended by its limit stays loaded, as failed.
         Scope::Failed => "50ms",
     };
-    host.sh(&format!(
+    let make = format!(
         "systemd-run --quiet --scope --unit={SCOPE} --property=RuntimeMaxSec={lasts} sleep 3600 < /dev/null > /dev/null 2>&1 &"
-    ))
-    .await?;
+    );
+    host.sh(&make).await?;
     let state = match leftover.scope {
         Scope::Failed => "failed",
         Scope::None | Scope::Left => "active",
     };
     wait::until_true(&format!("{SCOPE} is {state}"), AGAIN, async || {
-        Ok(host.exec(&["systemctl", "is-active", SCOPE]).await?.stdout.trim() == state)
+        let is = host.exec(&["systemctl", "is-active", SCOPE]).await?.stdout;
+        if is.trim() == "inactive" {
+            // systemd was reloaded meanwhile, and forgot that the scope's end was a failure.
+            host.sh(&make).await?;
+        }
+        Ok(is.trim() == state)
     })
     .await
 }

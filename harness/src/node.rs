@@ -11,7 +11,7 @@ use image::ImageRef;
 use serde_json::Value;
 
 use crate::cache;
-use crate::cloud::cluster::{Operation, Token};
+use crate::cloud::cluster::{Operation, Token, upgrade_to};
 use crate::cloud::{Cloud, join};
 use crate::host::{Host, Options};
 use crate::product::Product;
@@ -103,12 +103,6 @@ impl Joining {
     }
 }
 
-/// The parameters of an operation that asks for an upgrade to that image.
-pub(crate) fn upgrade_to(image: &ImageRef) -> [(&'static str, String); 2] {
-    let url = format!("oci://{}", image.repository);
-    [("downloadURL", url), ("sha256", image.digest.hex().to_owned())]
-}
-
 /// An Ignition config with that text in the bootstrap's inputs.
 fn spoil(ignition: &str, text: &str) -> Result<String> {
     let mut config: Value = serde_json::from_str(ignition)?;
@@ -130,10 +124,8 @@ impl Cloud {
     pub(crate) async fn upgrade(&self, host: &str, to: &ImageRef, limit: Duration) -> Result<Operation> {
         static NUMBER: AtomicU32 = AtomicU32::new(1);
         let name = format!("upgrade-{host}-{}", NUMBER.fetch_add(1, Ordering::Relaxed));
-        let parameters = upgrade_to(to);
-        let parameters = parameters.each_ref().map(|(key, value)| (*key, value.as_str()));
         self.cluster
-            .machine_operation(&name, host, "AgentUpgrade", &parameters)
+            .machine_operation(&name, host, "AgentUpgrade", &upgrade_to(to))
             .await?;
         self.cluster.operation_over(&name, limit).await
     }

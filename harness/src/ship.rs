@@ -8,10 +8,10 @@ use image::{ImageRef, Repository};
 use crate::agent_image::{self, Built, PROFILE, Profile, REPOSITORY, Variant};
 use crate::bed::Bed;
 use crate::cache::Cache;
+use crate::cloud::cluster::upgrade_to;
 use crate::deps;
 use crate::given;
 use crate::host::Host;
-use crate::node;
 use crate::product;
 use crate::progress::{note, result, say, step};
 use crate::run;
@@ -91,7 +91,7 @@ async fn into(bed: &Bed, built: &Built, variant: Variant) -> Result<ImageRef> {
 
 /// How to ask a host of a bed for an upgrade, ready to be pasted.
 fn ask(run: &str, host: &str, image: &ImageRef) -> String {
-    let [(url, from), (sha256, digest)] = node::upgrade_to(image);
+    let [(url, from), (sha256, digest)] = upgrade_to(image);
     format!(
         "\nTo upgrade {host} to it:\n\n\
          cargo harness kubectl --run {run} -- create -f - <<END\n\

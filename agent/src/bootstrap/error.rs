@@ -1,9 +1,9 @@
 //! What can be wrong with the inputs of a first boot. As in the configuration, no text repeats a value.
 
+use butane::env::Unreadable;
 use hostexec::HostPath;
 
 use crate::config::{self, Mistake};
-use butane::env::Unreadable;
 
 /// Why there is no configuration to start with.
 #[derive(Debug, thiserror::Error)]

@@ -37,11 +37,16 @@ pub fn load(host: &Host, path: &str, host_name: &str) -> Result<Loaded, Error> {
     parse(&bytes, &path, host_name)
 }
 
+/// Whether others than root can read or change the file.
+#[must_use]
+pub fn exposed(found: &Metadata) -> bool {
+    found.mode() & 0o077 != 0 || found.uid() != nix::unistd::geteuid().as_raw()
+}
+
 /// Makes the file root's alone, if it is not: it holds secrets, and says what root runs. What it says is not judged by who could write it.
 pub fn guard(host: &Host, path: &str) {
     let Ok(path) = HostPath::new(path) else { return };
-    let open = |found: &Metadata| found.mode() & 0o077 != 0 || found.uid() != nix::unistd::geteuid().as_raw();
-    if host.metadata(&path).is_ok_and(|found| open(&found)) {
+    if host.metadata(&path).is_ok_and(|found| exposed(&found)) {
         let made = host.read(&path).and_then(|bytes| host.write(&path, &bytes, 0o600));
         match made {
             Ok(()) => warn!(%path, "others than root could read or change the configuration: it is root's alone now"),

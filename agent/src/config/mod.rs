@@ -29,7 +29,7 @@ pub use auth::{Auth, BootstrapToken, Credential, Identity, KubeletAuth, ServiceP
 pub use decode::Mistyped;
 pub use error::{Error, Mistake, Mistakes};
 pub use file::{File, HostRouting, Route, RouteOverlap, StaticRoutes};
-pub use load::{Loaded, guard, load, parse};
+pub use load::{Loaded, exposed, guard, load, parse};
 pub use meaning::name_of_its_own;
 pub use settings::{
     Access, ClusterId, Device, ImageGc, LogLevel, MachineClient, MachineOperations, Mount, MountPoint, Settings,

@@ -325,7 +325,7 @@ fn each_mistake_names_its_key_and_never_repeats_the_value() {
         &[("node.kubelet.clusterFQDN", json!("http://canary@canary"))],
         &[("node.kubelet.clusterFQDN", json!("canary\n:6443"))],
         &[("node.kubelet.clusterFQDN", json!("canary:6443\\"))],
-        &[("node.kubelet.clusterFQDN", json!("canarу:6443"))],
+        &[("node.kubelet.clusterFQDN", json!("canar\u{443}:6443"))],
         &[("node.kubelet.clusterFQDN", json!("@canary:6443"))],
         &[("node.kubelet.clusterFQDN", json!("canary:6443/.."))],
         &[("node.kubelet.clusterFQDN", json!("canary:"))],

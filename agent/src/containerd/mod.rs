@@ -24,7 +24,7 @@ mod write;
 pub use error::{PullError, Why};
 pub use images::{LocalImage, Origin};
 pub use link::{Containerd, ContainerdError};
-pub use pull::{Progress, Pulled};
+pub use pull::{PAUSES, Progress, Pulled};
 pub use registries::{Registries, RegistriesError, host_certificates};
 pub use registry::Limits;
 pub use room::{NoRoom, Of};

@@ -33,9 +33,9 @@ use crate::model::chain;
 const LEASE_SPARE: Duration = Duration::from_secs(600);
 
 const LAYER: &str = "get a layer";
-/// Pauses before a pull is begun anew: 15 s in all, so that a registry that refuses every connection has failed well
+/// Pauses before what may pass is tried again. Of a pull: 15 s in all, so that a registry that refuses every connection has failed well
 /// within a minute. Half as much again at most is added by chance: many nodes may pull at once.
-const PAUSES: [Duration; 4] = [
+pub const PAUSES: [Duration; 4] = [
     Duration::from_secs(1),
     Duration::from_secs(2),
     Duration::from_secs(4),

@@ -22,13 +22,6 @@ const PROGRAM: &str = "/usr/bin/aks-flex-node";
 const VERSION: Duration = Duration::from_secs(60);
 /// How long its look at the host may take, of whose parts each ends after 8 s.
 const SELF_CHECK: Duration = Duration::from_secs(30);
-/// Pauses between two runs when containerd went away: it is started anew within seconds, or the agent ends with it.
-const AWAY: [Duration; 4] = [
-    Duration::from_secs(1),
-    Duration::from_secs(2),
-    Duration::from_secs(4),
-    Duration::from_secs(8),
-];
 /// How often the log says how far a pull is.
 const PROGRESS: Duration = Duration::from_secs(5);
 
@@ -102,7 +95,8 @@ async fn run(
     let cgroup = format!("{}/{}/{CHECK_GROUP}", name::SLICE_CGROUP, name::AGENT);
     let argv = [&[PROGRAM], line].concat();
     let verb = line.first().copied().unwrap_or_default();
-    let mut pauses = AWAY.into_iter();
+    // It is started anew within seconds, or this agent ends with it.
+    let mut pauses = containerd::PAUSES.into_iter();
     let ended = loop {
         let ended = containerd.run_check(image, &argv, view, &cgroup, limit).await;
         let (Err(CheckError::Containerd(error @ ContainerdError::Away { .. })), Some(pause)) = (&ended, pauses.next())

@@ -16,7 +16,14 @@ pub(super) fn put(host: &Host, path: &HostPath, to: &HostPath) -> io::Result<()>
     let mut moved = host.rename(path, to);
     for number in 2..=NAMES {
         match &moved {
-            Err(error) if [E::IsADirectory, E::NotADirectory, E::DirectoryNotEmpty].contains(&error.kind()) => {}
+            Err(error)
+                if [
+                    E::AlreadyExists,
+                    E::IsADirectory,
+                    E::NotADirectory,
+                    E::DirectoryNotEmpty,
+                ]
+                .contains(&error.kind()) => {}
             Ok(()) | Err(_) => break,
         }
         let other = HostPath::new(format!("{to}.{number}")).map_err(io::Error::other)?;

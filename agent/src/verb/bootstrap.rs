@@ -2,7 +2,7 @@
 //!
 //! A crash at any point leaves the inputs, or a node that has joined: the next run does it all again, to the same end.
 
-use std::{io, os::unix::fs::MetadataExt};
+use std::io;
 
 use hostexec::{Host, HostPath};
 
@@ -76,7 +76,7 @@ fn read(host: &Host) -> Result<Inputs, Error> {
                 source,
             });
         }
-        Ok(found) if exposed(&found) => return Err(Error::Exposed { path: INPUTS }),
+        Ok(found) if config::exposed(&found) => return Err(Error::Exposed { path: INPUTS }),
         Ok(_) => {}
     }
     let bytes = host.read(&INPUTS).map_err(failed("read the bootstrap's inputs"))?;
@@ -101,16 +101,12 @@ fn protected(host: &Host, path: &HostPath, key: Key) -> Result<(), Error> {
             source,
         }),
         Ok(found) if !found.is_file() => mistake("names no regular file", "write another path"),
-        Ok(found) if exposed(&found) => mistake(
+        Ok(found) if config::exposed(&found) => mistake(
             "names a file that others than root can read or change",
             "make it root's own, with mode 0600",
         ),
         Ok(_) => Ok(()),
     }
-}
-
-fn exposed(found: &std::fs::Metadata) -> bool {
-    found.mode() & 0o077 != 0 || found.uid() != nix::unistd::geteuid().as_raw()
 }
 
 fn failed(what: &'static str) -> impl Fn(io::Error) -> Error {
@@ -119,7 +115,11 @@ fn failed(what: &'static str) -> impl Fn(io::Error) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use std::{fs, os::unix::fs::PermissionsExt, path::Path};
+    use std::{
+        fs,
+        os::unix::fs::{MetadataExt, PermissionsExt},
+        path::Path,
+    };
 
     use super::*;
     use crate::{

@@ -10,7 +10,7 @@ use super::{Figure, TIMES, monotonic};
 use crate::agent::{RUN, UNIT};
 use crate::agent_image::Variant;
 use crate::cloud::Cloud;
-use crate::cloud::cluster::Operation;
+use crate::cloud::cluster::{Operation, upgrade_to};
 use crate::host::Host;
 use crate::node::READY;
 use crate::product::Product;
@@ -207,18 +207,16 @@ impl Place<'_> {
         self.settled().await
     }
 
-    async fn upgrade(self, image: &ImageRef, more: &[(&str, &str)]) -> Result<Operation> {
+    async fn upgrade(self, image: &ImageRef, more: &[(&'static str, &str)]) -> Result<Operation> {
         let name = self.ask(image, more).await?;
         self.cloud.cluster.operation_over(&name, READY).await
     }
 
     /// Asks for an upgrade; hands back the operation's name.
-    async fn ask(self, image: &ImageRef, more: &[(&str, &str)]) -> Result<String> {
+    async fn ask(self, image: &ImageRef, more: &[(&'static str, &str)]) -> Result<String> {
         let name = format!("bench-{}", SystemTime::now().duration_since(UNIX_EPOCH)?.as_nanos());
-        let image = image.to_string();
-        let (repository, digest) = image.split_once("@sha256:").context("by its digest")?;
-        let url = format!("oci://{repository}");
-        let parameters = [&[("downloadURL", url.as_str()), ("sha256", digest)], more].concat();
+        let more = more.iter().map(|(key, value)| (*key, (*value).to_owned()));
+        let parameters: Vec<_> = upgrade_to(image).into_iter().chain(more).collect();
         let cluster = &self.cloud.cluster;
         cluster
             .machine_operation(&name, self.host.name(), "AgentUpgrade", &parameters)

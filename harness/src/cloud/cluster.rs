@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use image::ImageRef;
 use serde_json::{Value, json};
 
 use super::control_plane::ControlPlane;
@@ -254,18 +255,9 @@ impl Cluster {
         name: &str,
         machine: &str,
         kind: &str,
-        parameters: &[(&str, &str)],
+        parameters: &[(&str, impl AsRef<str>)],
     ) -> Result<()> {
-        let parameters: serde_json::Map<String, Value> = parameters
-            .iter()
-            .map(|(key, value)| ((*key).to_owned(), json!(value)))
-            .collect();
-        let operation = json!({
-            "apiVersion": "unbounded-cloud.io/v1alpha3",
-            "kind": "MachineOperation",
-            "metadata": { "name": name },
-            "spec": { "machineRef": machine, "operationKind": kind, "parameters": parameters },
-        });
+        let operation = machine_operation(name, machine, kind, parameters);
         self.kubectl(&["create", "-f", "-"], &operation.to_string())
             .await
             .map(drop)
@@ -327,6 +319,31 @@ impl Operation {
     pub(crate) fn text(&self) -> String {
         self.0.to_string()
     }
+}
+
+/// The object that asks for an operation.
+pub(crate) fn machine_operation(
+    name: &str,
+    machine: &str,
+    kind: &str,
+    parameters: &[(&str, impl AsRef<str>)],
+) -> Value {
+    let parameters: serde_json::Map<String, Value> = parameters
+        .iter()
+        .map(|(key, value)| ((*key).to_owned(), json!(value.as_ref())))
+        .collect();
+    json!({
+        "apiVersion": "unbounded-cloud.io/v1alpha3",
+        "kind": "MachineOperation",
+        "metadata": { "name": name },
+        "spec": { "machineRef": machine, "operationKind": kind, "parameters": parameters },
+    })
+}
+
+/// The parameters of an operation that asks for an upgrade to that image.
+pub(crate) fn upgrade_to(image: &ImageRef) -> [(&'static str, String); 2] {
+    let url = format!("oci://{}", image.repository);
+    [("downloadURL", url), ("sha256", image.digest.hex().to_owned())]
 }
 
 fn secret_name(token: &Token) -> String {

@@ -3,11 +3,11 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Result, bail, ensure};
 use image::ImageRef;
 
 use crate::check::Context;
-use crate::cloud::cluster::Operation;
+use crate::cloud::cluster::{Operation, upgrade_to};
 use crate::host::Host;
 use crate::wait;
 
@@ -43,13 +43,9 @@ pub(super) async fn insist_on(context: &Context, host: &Host, image: &ImageRef) 
     ask_with(context, host, image, &[("force", "true")]).await
 }
 
-async fn ask_with(context: &Context, host: &Host, image: &ImageRef, more: &[(&str, &str)]) -> Result<Asked> {
-    let image = image.to_string();
-    let (repository, digest) = image
-        .split_once("@sha256:")
-        .context("an image is named by its digest")?;
-    let url = format!("oci://{repository}");
-    let parameters = [&[("downloadURL", url.as_str()), ("sha256", digest)], more].concat();
+async fn ask_with(context: &Context, host: &Host, image: &ImageRef, more: &[(&'static str, &str)]) -> Result<Asked> {
+    let more = more.iter().map(|(key, value)| (*key, (*value).to_owned()));
+    let parameters: Vec<_> = upgrade_to(image).into_iter().chain(more).collect();
     ask(context, host, &parameters).await
 }
 
@@ -57,7 +53,7 @@ async fn ask_with(context: &Context, host: &Host, image: &ImageRef, more: &[(&st
 ///
 /// # Errors
 /// kubectl's.
-pub(super) async fn ask(context: &Context, host: &Host, parameters: &[(&str, &str)]) -> Result<Asked> {
+pub(super) async fn ask(context: &Context, host: &Host, parameters: &[(&str, impl AsRef<str>)]) -> Result<Asked> {
     static NUMBER: AtomicU32 = AtomicU32::new(1);
     let name = format!("asked-{}-{}", host.name(), NUMBER.fetch_add(1, Ordering::Relaxed));
     let cluster = &context.cloud().cluster;

@@ -1,7 +1,7 @@
 //! Many upgrades one after the other: the daemon's memory, the folder of its state and containerd's store are after them what they were.
 
 use anyhow::{Context as _, Result, ensure};
-use image::ImageRef;
+use image::{Digest, ImageRef};
 
 use super::asked::{Asked, Seen, ask, ask_for};
 use super::state::{State, journal};
@@ -10,6 +10,7 @@ use super::{OVER, TIDY};
 use crate::agent_image::Variant;
 use crate::check::Context;
 use crate::check::context::Depth;
+use crate::cloud::cluster::upgrade_to;
 use crate::host::Host;
 use crate::progress::note;
 use crate::wait;
@@ -26,8 +27,6 @@ const NOISE: u64 = 256;
 const MORE_NOISE: u64 = 768;
 /// Where the agent keeps its state.
 const FOLDER: &str = "/etc/aks-flex-node";
-/// A digest that no registry has.
-const NOWHERE: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 
 /// To another image and back, again and again; then operations that one daemon ends without a restart.
 pub(super) async fn fc_m2_many(context: &Context) -> Result<()> {
@@ -88,12 +87,11 @@ async fn upgrade(context: &Context, host: &Host, image: &ImageRef) -> Result<u64
 async fn no_upgrade(context: &Context, host: &Host, running: &ImageRef) -> Result<()> {
     let asked = ask_for(context, host, running).await?;
     over(context, asked).await?.complete()?;
-    let url = running.to_string();
-    let (url, _) = url.split_once('@').context("an image is named by its digest")?;
-    let url = format!("oci://{url}");
-    let asked = ask(context, host, &[("downloadURL", &url)]).await?;
+    let [url, _] = upgrade_to(running);
+    let asked = ask(context, host, &[url]).await?;
     over(context, asked).await?.failed(&["InvalidParameters"])?;
-    let asked = ask(context, host, &[("downloadURL", &url), ("sha256", NOWHERE)]).await?;
+    let nowhere = running.repository.at(Digest::of(b"no image has this"));
+    let asked = ask_for(context, host, &nowhere).await?;
     over(context, asked).await?.failed(&["ExecutionFailed"])
 }
 

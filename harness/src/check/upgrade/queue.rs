@@ -12,6 +12,7 @@ use super::state::{State, journal};
 use crate::agent::UNIT;
 use crate::agent_image::Variant;
 use crate::check::Context;
+use crate::cloud::cluster::{machine_operation, upgrade_to};
 use crate::cloud::{control_plane, registry};
 use crate::host::{Host, Refusal};
 use crate::wait;
@@ -59,7 +60,7 @@ impl Queue<'_> {
     /// Two that were asked for at the same moment: the second begins when the first is over, and what it asks for runs.
     async fn one_at_a_time(&self) -> Result<()> {
         let (one, other) = (self.name("first"), self.name("second"));
-        self.create(&[self.upgrade(&one, &self.second)?, self.upgrade(&other, &self.third)?])
+        self.create(&[self.upgrade(&one, &self.second), self.upgrade(&other, &self.third)])
             .await?;
         let mut both = 0;
         wait::until_true("both are over", OVER * 2, async || {
@@ -88,7 +89,7 @@ impl Queue<'_> {
         self.host.block(&self.registry(), Refusal::Silence).await?;
         let exits = self.context.variant(Variant::Exits).await?;
         let name = self.name("deleted");
-        self.create(&[self.upgrade(&name, &exits)?]).await?;
+        self.create(&[self.upgrade(&name, &exits)]).await?;
         self.is_pulled(&name).await?;
         let next = ask_for(self.context, self.host, &self.second).await?;
         self.kubectl(&["delete", "machineoperation", &name], "").await?;
@@ -112,10 +113,10 @@ impl Queue<'_> {
         self.host.block(&self.registry(), Refusal::Silence).await?;
         let exits = self.context.variant(Variant::Exits).await?;
         let name = self.name("replaced");
-        self.create(&[self.upgrade(&name, &exits)?]).await?;
+        self.create(&[self.upgrade(&name, &exits)]).await?;
         self.is_pulled(&name).await?;
         let old = self.object(&name).await?["metadata"]["uid"].clone();
-        let other = self.upgrade(&name, &self.third)?.to_string();
+        let other = self.upgrade(&name, &self.third).to_string();
         self.kubectl(&["replace", "--force", "-f", "-"], &other).await?;
         wait::until_true("the new one is over", OVER, async || {
             Ok(is_over(&self.phase(&name).await?))
@@ -140,9 +141,9 @@ impl Queue<'_> {
         .await?;
         self.host.block(&self.registry(), Refusal::Silence).await?;
         let name = self.name("edited");
-        self.create(&[self.upgrade(&name, &self.second)?]).await?;
+        self.create(&[self.upgrade(&name, &self.second)]).await?;
         self.is_pulled(&name).await?;
-        let other = json!({ "spec": self.upgrade(&name, &self.third)?["spec"] }).to_string();
+        let other = json!({ "spec": self.upgrade(&name, &self.third)["spec"] }).to_string();
         self.kubectl(
             &["patch", "machineoperation", &name, "--type=merge", "--patch", &other],
             "",
@@ -161,7 +162,7 @@ impl Queue<'_> {
         let exits = self.context.variant(Variant::Exits).await?;
         self.host.block(&self.registry(), Refusal::Silence).await?;
         let name = self.name("unpublished");
-        self.create(&[self.upgrade(&name, &exits)?]).await?;
+        self.create(&[self.upgrade(&name, &exits)]).await?;
         self.is_pulled(&name).await?;
         let api = format!("{}:{}", self.context.bed.net.gateway(), control_plane::PORT);
         self.host.block(&api, Refusal::Silence).await?;
@@ -189,7 +190,7 @@ impl Queue<'_> {
     async fn orphaned(&self) -> Result<()> {
         self.host.exec_ok(&["systemctl", "stop", UNIT]).await?;
         let name = self.name("orphaned");
-        self.create(&[self.upgrade(&name, &self.third)?]).await?;
+        self.create(&[self.upgrade(&name, &self.third)]).await?;
         self.put_status(&name, json!({ "phase": "InProgress", "message": "someone was at it" }))
             .await?;
         self.host.exec_ok(&["systemctl", "start", UNIT]).await?;
@@ -201,9 +202,9 @@ impl Queue<'_> {
     /// Kinds that others see to, and other machines' operations, are left alone.
     async fn others(&self) -> Result<()> {
         let (kind, machine) = (self.name("host-reboot"), self.name("elsewhere"));
-        let mut reboot = self.upgrade(&kind, &self.third)?;
+        let mut reboot = self.upgrade(&kind, &self.third);
         reboot["spec"]["operationKind"] = "HostReboot".into();
-        let mut elsewhere = self.upgrade(&machine, &self.third)?;
+        let mut elsewhere = self.upgrade(&machine, &self.third);
         elsewhere["spec"]["machineRef"] = "another-machine".into();
         self.create(&[reboot, elsewhere]).await?;
         // One that is younger is over: the agent has looked at all of them.
@@ -223,7 +224,7 @@ impl Queue<'_> {
         let (short, at_once, kept) = (self.name("kept"), self.name("gone"), self.name("stays"));
         let mut objects = Vec::new();
         for (name, seconds) in [(&short, Some(KEPT)), (&at_once, Some(0)), (&kept, None)] {
-            let mut object = self.upgrade(name, &self.second)?;
+            let mut object = self.upgrade(name, &self.second);
             object["spec"]["ttlSecondsAfterFinished"] = json!(seconds);
             objects.push(object);
         }
@@ -249,21 +250,8 @@ impl Queue<'_> {
         format!("queue-{}-{what}", self.host.name())
     }
 
-    fn upgrade(&self, name: &str, to: &ImageRef) -> Result<Value> {
-        let image = to.to_string();
-        let (repository, digest) = image
-            .split_once("@sha256:")
-            .context("an image is named by its digest")?;
-        Ok(json!({
-            "apiVersion": "unbounded-cloud.io/v1alpha3",
-            "kind": "MachineOperation",
-            "metadata": { "name": name },
-            "spec": {
-                "machineRef": self.host.name(),
-                "operationKind": "AgentUpgrade",
-                "parameters": { "downloadURL": format!("oci://{repository}"), "sha256": digest },
-            },
-        }))
+    fn upgrade(&self, name: &str, to: &ImageRef) -> Value {
+        machine_operation(name, self.host.name(), "AgentUpgrade", &upgrade_to(to))
     }
 
     async fn kubectl(&self, args: &[&str], stdin: &str) -> Result<String> {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 
-use super::asked::{ask, ask_for};
+use super::asked::ask_for;
 use super::canary::Canary;
 use super::state::{LAST_GOOD, State};
 use super::{OVER, PULL};
@@ -211,16 +211,8 @@ pub(super) async fn unknown_digest(context: &Context) -> Result<()> {
     host.exec_ok(&["rm", "-f", SELECTION]).await?;
     let before = State::of(&host).await?;
     before.runs(&before.image)?;
-    let image = before.image.to_string();
-    let (repository, _) = image
-        .split_once("@sha256:")
-        .context("an image is named by its digest")?;
-    let parameters = [
-        ("downloadURL", format!("oci://{repository}")),
-        ("sha256", HEX.to_owned()),
-    ];
-    let parameters = parameters.each_ref().map(|(key, value)| (*key, value.as_str()));
-    let seen = ask(context, &host, &parameters).await?.over(context, OVER).await?;
+    let nowhere = before.image.repository.at(format!("sha256:{HEX}").parse()?);
+    let seen = ask_for(context, &host, &nowhere).await?.over(context, OVER).await?;
     seen.failed(&["ExecutionFailed"])?;
     came_to_nothing(&host, &before, seen.over.message(), &["manifest", "404"]).await
 }

@@ -12,10 +12,19 @@ use super::link::{Link, NAMESPACE};
 /// How often, and how long after one another, it is looked whether a shim that has nothing more to do has ended.
 const LOOKS: (u32, Duration) = (20, Duration::from_millis(100));
 
+/// What a process of the shim's program does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    /// It stands between containerd and the container, or is about to.
+    Serves,
+    /// containerd's own, for one that is gone: killed, it leaves what is in the next one's way for good.
+    Removes,
+}
+
 impl Link {
     /// Kills the shims of a container of ours, found among the host's processes.
     pub(super) fn kill_shims(&self, id: &str) {
-        for pid in self.shims(id) {
+        for (pid, _) in self.shims(id).into_iter().filter(|(_, role)| *role == Role::Serves) {
             if let Err(errno) = signal(pid, Signal::SIGKILL) {
                 tracing::warn!(%errno, %pid, "a shim can't be killed");
             }
@@ -35,7 +44,7 @@ impl Link {
         self.kill_shims(id);
         for _ in 0..LOOKS.0 {
             if self.shims(id).is_empty() {
-                // containerd still removes what it was begun with.
+                // containerd begins to remove what it was begun with.
                 sleep(LOOKS.1).await;
                 return;
             }
@@ -43,7 +52,7 @@ impl Link {
         }
     }
 
-    fn shims(&self, id: &str) -> Vec<Pid> {
+    fn shims(&self, id: &str) -> Vec<(Pid, Role)> {
         let Ok(entries) = std::fs::read_dir("/proc") else {
             return Vec::new();
         };
@@ -56,17 +65,17 @@ impl Link {
             };
             // One that has just ended has no line.
             let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
-            if is_of(&line, id, &folder) {
-                pids.push(Pid::from_raw(pid));
+            if let Some(role) = role(&line, id, &folder) {
+                pids.push((Pid::from_raw(pid), role));
             }
         }
         pids
     }
 }
 
-/// Whether a process with this line, its words ended by zeros, is a shim of that container, and of the containerd in that folder.
-/// Source: containerd, `runtime/v2/README.md`, "Command Line": `-namespace`, `-id`, `-address`.
-fn is_of(line: &[u8], id: &str, folder: &Path) -> bool {
+/// What a process with this line, its words ended by zeros, does for that container, and for the containerd in that folder; none if it is
+/// no shim of theirs. Source: containerd, `runtime/v2/README.md`, "Command Line": `-namespace`, `-id`, `-address`, `delete`.
+fn role(line: &[u8], id: &str, folder: &Path) -> Option<Role> {
     let words: Vec<&str> = line
         .split(|byte| *byte == 0)
         .filter_map(|word| str::from_utf8(word).ok())
@@ -75,10 +84,12 @@ fn is_of(line: &[u8], id: &str, folder: &Path) -> bool {
     let program = words.first().and_then(|program| program.rsplit('/').next());
     // As the host names it: the end of the path that leads there from here.
     let theirs = value("-address").and_then(|address| Some(PathBuf::from(address).parent()?.to_str()?.to_owned()));
-    program.is_some_and(|program| program.starts_with("containerd-shim-"))
+    let is_ours = program.is_some_and(|program| program.starts_with("containerd-shim-"))
         && value("-namespace") == Some(NAMESPACE)
         && value("-id") == Some(id)
-        && theirs.is_some_and(|theirs| folder.to_str().is_some_and(|ours| ours.ends_with(&theirs)))
+        && theirs.is_some_and(|theirs| folder.to_str().is_some_and(|ours| ours.ends_with(&theirs)));
+    let removes = words.contains(&"delete");
+    is_ours.then_some(if removes { Role::Removes } else { Role::Serves })
 }
 
 #[cfg(test)]
@@ -91,8 +102,15 @@ mod tests {
         let shim =
             "/usr/bin/containerd-shim-runc-v2 -namespace aks-flex-node -id a -address /run/containerd/containerd.sock ";
         for folder in ["/run/containerd", "/host/run/containerd"] {
-            assert!(is_of(&line(shim), "a", Path::new(folder)), "{folder}");
+            assert_eq!(
+                role(&line(shim), "a", Path::new(folder)),
+                Some(Role::Serves),
+                "{folder}"
+            );
         }
+        let removes = format!("{shim}-bundle /run/x/a delete ");
+        let folder = Path::new("/run/containerd");
+        assert_eq!(role(&line(&removes), "a", folder), Some(Role::Removes));
         let folder = Path::new("/host/run/containerd");
         for other in [
             shim.replace("-id a", "-id ab"),
@@ -102,7 +120,7 @@ mod tests {
             "sh -c containerd-shim-runc-v2 -namespace aks-flex-node -id a ".to_owned(),
             String::new(),
         ] {
-            assert!(!is_of(&line(&other), "a", folder), "{other}");
+            assert_eq!(role(&line(&other), "a", folder), None, "{other}");
         }
     }
 }

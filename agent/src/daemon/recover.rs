@@ -43,6 +43,12 @@ pub struct Cause<'a> {
 }
 
 impl<'a> Cause<'a> {
+    /// Whether it tells of a success: started late, recovery is told of the start that runs by then, and not of the one that failed.
+    fn is_of_another_start(&self) -> bool {
+        self.message
+            .is_some_and(|message| message.trim_end().ends_with("success"))
+    }
+
     /// The invocation, if it is one: 32 digits.
     fn invocation(&self) -> Option<&'a str> {
         self.invocation.filter(|id| id.len() == 32)
@@ -133,13 +139,14 @@ fn name_the_way_back(host: &Host) {
 /// 262 names the start that it refused.
 async fn why(host: &Host, unit: &Unit, cause: Cause<'_>) -> String {
     let mut log = String::new();
-    if let Some(invocation) = cause.invocation() {
+    let of_this_start = !cause.is_of_another_start();
+    if let Some(invocation) = cause.invocation().filter(|_| of_this_start) {
         log = last_lines(host, &["_SYSTEMD_INVOCATION_ID=", invocation].concat()).await;
     }
     if log.trim().is_empty() {
         log = last_lines(host, &["_SYSTEMD_UNIT=", name::AGENT].concat()).await;
     }
-    let how = match cause.message {
+    let how = match cause.message.filter(|_| of_this_start) {
         Some(message) => message.to_owned(),
         None => unit.how(),
     };
@@ -273,7 +280,8 @@ impl Unit {
     fn how(&self) -> String {
         let mut how = String::from("the agent's unit failed");
         for (name, value) in [("result", &self.result), ("status", &self.status)] {
-            if !value.is_empty() {
+            // Of a start that goes on they say nothing.
+            if !["", "success", "0"].contains(&value.as_str()) {
                 how.push_str(&format!(", {name} {value}"));
             }
         }

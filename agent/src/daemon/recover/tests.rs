@@ -341,6 +341,38 @@ async fn a_unit_that_starts_anew_says_nothing_of_the_start_that_failed() {
     }
 }
 
+/// fc_r8: the next start may run before recovery does; it is nothing to tell of.
+#[tokio::test]
+async fn what_is_told_of_a_later_start_is_not_taken_for_the_failure() {
+    let anew = CRASHED.replace("exit-code", "success").replace("=7", "=0");
+    let lines = "case \"$*\" in *_SYSTEMD_UNIT=*) echo 'the start that failed' ;; *--output=cat*) echo 'a later one' ;; \
+        *) echo '99999999999.5 h systemd[1]: Starting' ;; esac";
+    let invocation = "0".repeat(32);
+    for (told, expected) in [
+        (
+            "success  ",
+            "the agent's unit failed; its last lines:\nthe start that failed",
+        ),
+        (
+            "exit-code exited 7",
+            "the agent's unit failed: exit-code exited 7; its last lines:\na later one",
+        ),
+    ] {
+        let fixture = Fixture::new(&judging(), &anew);
+        fixture.tool("journalctl", lines);
+        let message = format!("the agent's unit failed: {told}");
+        let cause = Cause {
+            message: Some(&message),
+            invocation: Some(&invocation),
+        };
+        run(&fixture.host, cause).await.unwrap();
+        let Upgrade::Back { why, .. } = journal::load(&fixture.host).unwrap() else {
+            panic!("{told}: it did not go back")
+        };
+        assert_eq!(why, expected);
+    }
+}
+
 #[test]
 fn what_systemd_says_is_read_as_it_is_meant() {
     let crashed = Unit::parse(CRASHED);

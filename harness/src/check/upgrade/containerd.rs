@@ -194,10 +194,10 @@ async fn hung_shim(host: &Host) -> Result<()> {
     Ok(())
 }
 
-/// A candidate whose check can't be ended fails, and is in nobody's way: the next upgrade to it is a good one.
+/// A candidate is not to blame for a shim that hangs under its check, which is done anew; and nothing of it is in the next one's way.
 async fn hung_check(context: &Context, host: &Host) -> Result<()> {
-    let before = State::of(host).await?;
-    let candidate = other(context, &before.image).await?;
+    let before = State::of(host).await?.image;
+    let candidate = other(context, &before).await?;
     // The shim itself: what starts it names its socket before the container.
     let script = "task=/run/containerd/io.containerd.runtime.v2.task/aks-flex-node/aks-flex-node-agent-check
         until [ -e $task/address ]; do sleep 0.01; done
@@ -208,11 +208,11 @@ async fn hung_check(context: &Context, host: &Host) -> Result<()> {
     let (hung, asked) = (hung?, asked?);
     ensure!(hung.ok(), "{hung:?}");
     let seen = asked.over(context, OVER * 2).await?;
-    seen.failed(&["ExecutionFailed"])?;
-    let after = State::of(host).await?;
-    ensure!((after.pid, &after.image) == (before.pid, &before.image), "{after:?}");
-    let seen = insist_on(context, host, &candidate).await?.over(context, OVER).await?;
     seen.complete()?;
+    State::of(host).await?.runs(&candidate)?;
+    let seen = insist_on(context, host, &before).await?.over(context, OVER).await?;
+    seen.complete()?;
+    State::of(host).await?.runs(&before)?;
     wait::until("exactly one agent", AGAIN, async || host.agent().only().await)
         .await
         .map(drop)

@@ -181,6 +181,11 @@ async fn falls_back(context: &Context, host: &Host, fails: Fails, when: When) ->
 
     let mut told = told(host).await?;
     for told in &told {
+        // One that fails at once may start anew before recovery does, which is then told of that start.
+        if fails.after.is_zero() && told.result == "success" && told.end == "none none" {
+            ensure!(told.unit == UNIT, "recovery was told {told:?}");
+            continue;
+        }
         ensure!(
             told.unit == UNIT && told.end == "exited 1",
             "recovery was told {told:?}"

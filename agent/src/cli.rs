@@ -33,6 +33,12 @@ pub enum Command {
     Bootstrap(Box<Inputs>),
     /// Joins the host to its cluster, and installs and starts the agent's unit.
     Start(Config),
+    /// Prints what a command would do on this host, and changes nothing.
+    Plan {
+        /// The command.
+        #[command(subcommand)]
+        of: PlanOf,
+    },
     /// Serves the node: the long-lived command of the agent's unit.
     #[command(alias = "agent")]
     Daemon(Config),
@@ -74,7 +80,7 @@ impl Command {
     #[must_use]
     pub fn sink(&self) -> Sink {
         match self {
-            Self::Ignition(_) | Self::Version | Self::SelfCheck(_) => Sink::Stderr,
+            Self::Ignition(_) | Self::Version | Self::SelfCheck(_) | Self::Plan { .. } => Sink::Stderr,
             Self::Bootstrap(_)
             | Self::Start(_)
             | Self::Daemon(_)
@@ -149,11 +155,14 @@ impl Command {
                 here.machined().await?
             }
             Self::Reset | Self::RecoverAgentUpgrade { .. } => here.machined_or_warn().await,
-            Self::Ignition(_) | Self::Version | Self::SelfCheck(_) => {}
+            Self::Ignition(_) | Self::Version | Self::SelfCheck(_) | Self::Plan { .. } => {}
         }
         match self {
             Self::Bootstrap(inputs) => verb::bootstrap(here, inputs.given()).await,
             Self::Start(config) => verb::start(here, &config.path).await,
+            Self::Plan {
+                of: PlanOf::Start { config, output },
+            } => verb::plan_start(here, &config.path, output.into()),
             Self::Daemon(config) => verb::daemon(here, &config.path).await,
             Self::Reset => Err(Failure::NotYet {
                 command: "reset",
@@ -181,6 +190,38 @@ impl Command {
                 Phase::PostStart => nspawn_lifecycle::post_start(here).await,
                 Phase::Reconcile => nspawn_lifecycle::reconcile(here, machine).await,
             },
+        }
+    }
+}
+
+/// What can be planned.
+#[derive(Subcommand)]
+pub enum PlanOf {
+    /// What `start` would do.
+    Start {
+        /// The configuration.
+        #[command(flatten)]
+        config: Config,
+        /// An outline, or JSON with every file's bytes.
+        #[arg(long, value_enum, default_value = "text")]
+        output: Output,
+    },
+}
+
+/// How something is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Output {
+    /// For a person.
+    Text,
+    /// For a program.
+    Json,
+}
+
+impl From<Output> for verb::plan::Output {
+    fn from(output: Output) -> Self {
+        match output {
+            Output::Text => Self::Text,
+            Output::Json => Self::Json,
         }
     }
 }

@@ -57,7 +57,7 @@ pub enum Failure {
     #[error(transparent)]
     Observe(#[from] observe::Error),
     /// No goal can be made of the settings.
-    #[error("the configuration can't be started with")]
+    #[error("no node can be planned")]
     Goal(#[from] plan::Unfit),
     /// A step of a plan.
     #[error(transparent)]
@@ -89,7 +89,8 @@ impl Failure {
     #[must_use]
     pub fn exit(&self) -> Exit {
         let may_pass = match self {
-            Self::Usage(_) | Self::Unfit(_) | Self::Goal(_) => false,
+            Self::Usage(_) | Self::Unfit(_) => false,
+            Self::Goal(unfit) => unfit.may_pass(),
             Self::Config(error) => error.may_pass(),
             Self::Bootstrap(error) => error.may_pass(),
             Self::Butane(error) => error.may_pass(),

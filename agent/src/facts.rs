@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use hostexec::HostPath;
+use units::host::Family;
 
 use crate::model::{Arch, MachineName};
 
@@ -29,6 +30,14 @@ pub struct Facts {
     pub gpu: Gpu,
     /// What stands in each machine's folder.
     pub rootfs: BTreeMap<MachineName, Rootfs>,
+    /// What is mounted and swapped to at a boot: `/etc/fstab`, where there is one.
+    pub fstab: Option<String>,
+    /// As it was before somebody changed it: `/etc/fstab.bak`, where there is one.
+    pub fstab_kept: Option<String>,
+    /// Docker's settings, where there are any: `/etc/docker/daemon.json`.
+    pub docker: Option<String>,
+    /// Firewalls of the host that a unit of its own sets and that may be started.
+    pub firewalls: Vec<Family>,
 }
 
 /// Whether the host has a GPU the agent would have to wire.

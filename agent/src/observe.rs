@@ -3,6 +3,7 @@
 use std::io;
 
 use hostexec::{Host, HostPath};
+use units::host::Family;
 
 use crate::{
     facts::{Facts, Gpu, OsRelease, Rootfs},
@@ -49,7 +50,28 @@ pub fn facts(host: &Host) -> Result<Facts, Error> {
         devices: devices(host)?,
         gpu: gpu(host)?,
         rootfs,
+        fstab: optional(host, "/etc/fstab")?,
+        fstab_kept: optional(host, "/etc/fstab.bak")?,
+        docker: optional(host, "/etc/docker/daemon.json")?,
+        firewalls: firewalls(host)?,
     })
+}
+
+/// Firewalls whose unit the host has, and did not mask. Source: acl-facts, "firewall"; systemd.unit(5), "Unit File Load Path".
+fn firewalls(host: &Host) -> io::Result<Vec<Family>> {
+    let mut found = Vec::new();
+    for family in Family::ALL {
+        let at = |folder| {
+            HostPath::fixed(folder)
+                .join(family.unit())
+                .expect("names of ours are plain")
+        };
+        let ours = at(units::name::UNIT_DIR);
+        let masked = host.read_link(&ours).is_ok_and(|target| target == "/dev/null");
+        let there = !masked && (host.exists(&ours)? || host.exists(&at("/usr/lib/systemd/system"))?);
+        found.extend(there.then_some(family));
+    }
+    Ok(found)
 }
 
 /// What stands in a machine's folder.
@@ -203,6 +225,19 @@ mod tests {
         let devices: Vec<&str> = facts.devices.iter().map(HostPath::as_str).collect();
         assert_eq!(devices, ["/dev/cciss/c0d0", "/dev/kvm", "/dev/sda1"]);
         assert_eq!(facts.gpu, Gpu::None);
+    }
+
+    #[test]
+    fn a_firewall_is_one_whose_unit_may_be_started() {
+        let (dir, host) = host();
+        assert_eq!(firewalls(&host).unwrap(), []);
+        for unit in ["iptables.service", "ip6tables.service"] {
+            let path = HostPath::fixed("/usr/lib/systemd/system").join(unit).unwrap();
+            host.write(&path, b"[Unit]\n", 0o644).unwrap();
+        }
+        fs::create_dir_all(dir.path().join("etc/systemd/system")).unwrap();
+        symlink("/dev/null", dir.path().join("etc/systemd/system/iptables.service")).unwrap();
+        assert_eq!(firewalls(&host).unwrap(), [Family::V6]);
     }
 
     #[test]

@@ -3,10 +3,11 @@
 //! A step says what holds afterwards, not how it comes about, so that doing it twice does no harm. Files are rendered
 //! inside their step: a printed plan shows the exact bytes, and `***` where they hold a secret.
 
-use std::fmt;
+mod text;
 
 use hostexec::HostPath;
 use serde::{Serialize, Serializer};
+use units::host::Family;
 
 use crate::model::{MachineName, Secret, State};
 
@@ -48,13 +49,6 @@ impl Plan {
     }
 }
 
-impl fmt::Display for Plan {
-    /// The plan as a person reads it: the tree, and each step as JSON.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&serde_json::to_string_pretty(self).map_err(|_| fmt::Error)?)
-    }
-}
-
 /// An end that can be reached again and again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -67,6 +61,20 @@ pub enum Step {
     Reload,
     /// The kernel of the host holds these values.
     Sysctls(Vec<Sysctl>),
+    /// These units of the host don't run, and nobody can start them.
+    UnitsMasked(Vec<&'static str>),
+    /// The host swaps to nothing, nor will after a boot, whatever makes its swap units.
+    SwapOff,
+    /// These firewalls of the host let through what a node needs; their other rules are as they were.
+    FirewallsOpen(#[serde(serialize_with = "families")] Vec<Family>),
+    /// A unit of the host has run, since the boot, with what these files say.
+    UnitCurrent {
+        /// The unit's name.
+        unit: &'static str,
+        /// What it reads.
+        #[serde(serialize_with = "texts")]
+        reads: Vec<HostPath>,
+    },
     /// The machine's folder holds the whole image.
     Rootfs {
         /// The machine.
@@ -338,6 +346,10 @@ pub struct Member {
 
 fn octal<S: Serializer>(mode: &u32, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(&format_args!("{mode:04o}"))
+}
+
+fn families<S: Serializer>(families: &[Family], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(families.iter().map(|family| family.program()))
 }
 
 fn texts<S: Serializer>(paths: &[HostPath], serializer: S) -> Result<S::Ok, S::Error> {

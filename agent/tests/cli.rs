@@ -158,7 +158,7 @@ fn a_command_line_that_cannot_work_is_told_what_to_write() {
     for (line, says) in [
         (
             &[] as &[&str],
-            "no verb is given: write one of bootstrap, start, daemon, reset, ignition, version",
+            "no verb is given: write one of bootstrap, start, plan, daemon, reset, ignition, version",
         ),
         (&["canary"], "there is no such verb: write one of bootstrap, start,"),
         (&["ignition"], "<DIR> is missing"),

@@ -12,6 +12,7 @@
 mod service;
 mod template;
 
+pub mod host;
 pub mod line;
 pub mod machine;
 pub mod name;

@@ -54,6 +54,11 @@ pub enum Error {
     /// The kernel holds other values than a node needs.
     #[error("the kernel does not hold what a node needs: {0}; set it on the host, or find out what sets it back")]
     Sysctl(String),
+    /// Something is swapped to whatever was done.
+    #[error(
+        "the host swaps though every unit of it is masked and `swapoff -a` went well: see /proc/swaps, and end what brings it"
+    )]
+    Swap,
     /// Bytes from the network.
     #[error("a download failed")]
     Fetch(#[from] fetch::Error),
@@ -182,6 +187,7 @@ impl Error {
             | Self::Tool(_)
             | Self::Unit { .. }
             | Self::Sysctl(_)
+            | Self::Swap
             | Self::Look(_)
             | Self::Full { .. }
             | Self::Fetch(_)

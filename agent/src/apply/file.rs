@@ -105,6 +105,21 @@ fn write_one(files: &Host, file: &File) -> io::Result<Written> {
     }
 }
 
+/// One digest of all files a unit reads; one that is missing counts as such.
+pub(super) fn digest(files: &Host, reads: &[HostPath]) -> io::Result<Digest> {
+    let mut all = Sha256::new();
+    for path in reads {
+        let content = if files.exists(path)? {
+            Some(hash(files.open(path)?)?)
+        } else {
+            None
+        };
+        all.update(path.as_str());
+        all.update(content.as_ref().map_or("absent", Digest::as_str));
+    }
+    Ok(Digest::from_hash(all))
+}
+
 /// Copies the running agent's program into the machine, where kubelet calls it for credentials.
 pub(super) async fn copy_agent(context: &Context, machine: MachineName) -> Result<(), Error> {
     let (host, program) = (context.host.clone(), context.program.clone());

@@ -3,8 +3,6 @@
 use std::time::Duration;
 
 use hostexec::{Call, Host, HostPath, Output, Tool, ToolError};
-use image::Digest;
-use sha2::{Digest as _, Sha256};
 use tokio::time::{Instant, sleep};
 
 use super::{Context, Error, file, unit};
@@ -122,7 +120,7 @@ pub(super) async fn run_service(
     let stamp = HostPath::fixed("/usr/local/share/aks-flex-node/started")
         .join(unit)
         .expect("a unit's name is plain");
-    let inputs = digest(&files, reads).map_err(Error::File)?;
+    let inputs = file::digest(&files, reads).map_err(Error::File)?;
     let current = files.read_text(&stamp).is_ok_and(|text| text.trim() == inputs.as_str());
     let active = is_active(host, machine, unit).await?;
     let start = async {
@@ -145,21 +143,6 @@ pub(super) async fn run_service(
         .write_if_changed(&stamp, format!("{inputs}\n").as_bytes(), 0o600)
         .map_err(Error::File)?;
     Ok(())
-}
-
-/// One digest of all files a service reads; one that is missing counts as such.
-fn digest(files: &Host, reads: &[HostPath]) -> std::io::Result<Digest> {
-    let mut hash = Sha256::new();
-    for path in reads {
-        let content = if files.exists(path)? {
-            Some(file::hash(files.open(path)?)?)
-        } else {
-            None
-        };
-        hash.update(path.as_str());
-        hash.update(content.as_ref().map_or("absent", Digest::as_str));
-    }
-    Ok(Digest::from_hash(hash))
 }
 
 async fn is_active(host: &Host, machine: MachineName, unit: &str) -> Result<bool, ToolError> {

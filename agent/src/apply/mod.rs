@@ -6,8 +6,10 @@
 mod download;
 mod error;
 mod file;
+mod filter;
 mod machine;
 mod rootfs;
+mod swap;
 mod sysctl;
 mod unit;
 
@@ -151,6 +153,10 @@ async fn make_true(step: &Step, context: &Context) -> Result<(), Error> {
         },
         Step::Reload => unit::reload(&context.host).await,
         Step::Sysctls(wanted) => sysctl::set(&context.host, wanted).await,
+        Step::UnitsMasked(units) => unit::mask(&context.host, units).await,
+        Step::SwapOff => swap::off(&context.host).await,
+        Step::FirewallsOpen(families) => filter::open(&context.host, families).await,
+        Step::UnitCurrent { unit, reads } => unit::run_current(&context.host, unit, reads).await,
         Step::Rootfs { machine, image } => on_disk(rootfs::unpack(context, *machine, image).await),
         Step::Download(wanted) => on_disk(download::install(context, wanted).await),
         Step::AgentBinary { machine } => file::copy_agent(context, *machine).await,

@@ -59,6 +59,11 @@ impl Bed {
         text.lines().map(str::to_owned).collect()
     }
 
+    fn put(&self, path: &str, text: &str) {
+        let path = HostPath::new(format!("/{path}")).unwrap();
+        self.context.host.write(&path, text.as_bytes(), 0o644).unwrap();
+    }
+
     fn text(&self, path: &str) -> String {
         fs::read_to_string(self.dir.path().join(path)).unwrap()
     }
@@ -565,4 +570,99 @@ fn what_a_killed_agent_left_beside_its_files_goes_from_host_and_machine() {
     sweep(host, Some(machine)).unwrap();
     assert!(left.iter().all(|path| !host.exists(path).unwrap()));
     assert_eq!(host.read(&whole).unwrap(), b"whole");
+}
+
+/// Of a unit that `$root/<unit>.load` and `.active` describe.
+const SHOWN: &str = r#"case "$1" in
+    show) case "$4" in LoadState) name=load ;; *) name=active ;; esac; cat "$root/$5.$name" ;;
+    mask) echo masked > "$root/$2.load" ;;
+    stop) echo inactive > "$root/$2.active" ;;
+    start|restart) echo active > "$root/$2.active" ;;
+esac"#;
+
+#[tokio::test]
+async fn a_unit_is_masked_and_stopped_once() {
+    let bed = Bed::new(&[("systemctl", SHOWN)]);
+    for (unit, load, active) in [
+        ("docker.socket", "loaded", "active"),
+        ("docker.service", "not-found", "inactive"),
+    ] {
+        bed.put(&format!("{unit}.load"), load);
+        bed.put(&format!("{unit}.active"), active);
+    }
+    let step = || Step::UnitsMasked(vec!["docker.socket", "docker.service"]);
+    bed.make(step()).await.unwrap();
+    let changes = || {
+        bed.calls()
+            .into_iter()
+            .filter(|call| !call.contains(" show "))
+            .collect::<Vec<_>>()
+    };
+    let done = [
+        "systemctl mask docker.socket",
+        "systemctl stop docker.socket",
+        "systemctl mask docker.service",
+    ];
+    assert_eq!(changes(), done);
+    bed.make(step()).await.unwrap();
+    assert_eq!(changes(), done);
+}
+
+#[tokio::test]
+async fn na_r23_swap_is_off_once_and_one_that_stays_is_an_error() {
+    let swapoff = r#"[ -e "$root/stubborn" ] || head -n 1 "$root/proc/swaps" > "$root/new"; mv "$root/new" "$root/proc/swaps" || :"#;
+    let systemctl = r#"case "$1" in list-units) cat "$root/units" ;; esac"#;
+    let bed = Bed::new(&[("systemctl", systemctl), ("swapoff", swapoff)]);
+    bed.put("units", "swap.img.swap loaded active active /swap.img\n");
+    bed.context.host.create_dir(&HostPath::fixed("/proc"), 0o755).unwrap();
+    let table = "Filename\tType\tSize\tUsed\tPriority\n/swap.img file 1 0 -2\n";
+    bed.put("proc/swaps", table);
+    bed.make(Step::SwapOff).await.unwrap();
+    assert_eq!(bed.calls()[1..], ["systemctl mask --now swap.img.swap", "swapoff -a"]);
+    // A second time there is nothing to do.
+    bed.put("units", "swap.img.swap masked inactive dead swap.img.swap\n");
+    bed.make(Step::SwapOff).await.unwrap();
+    assert_eq!(bed.calls().len(), 4);
+    bed.put("proc/swaps", table);
+    bed.put("stubborn", "");
+    let error = bed.fails(Step::SwapOff).await;
+    assert!(error.contains("see /proc/swaps"), "{error}");
+}
+
+#[tokio::test]
+async fn kubelets_port_is_opened_where_it_is_not() {
+    let iptables = r#"case "$2" in --check) [ -e "$root/open" ] ;; --insert) : > "$root/open" ;; esac"#;
+    let bed = Bed::new(&[("iptables", iptables)]);
+    let step = || Step::FirewallsOpen(vec![units::host::Family::V4]);
+    bed.make(step()).await.unwrap();
+    bed.make(step()).await.unwrap();
+    let inserted = bed.calls().iter().filter(|call| call.contains("--insert")).count();
+    assert_eq!(inserted, 1, "{:?}", bed.calls());
+}
+
+#[tokio::test]
+async fn a_units_files_are_taken_up_once_since_the_boot() {
+    let bed = Bed::new(&[("systemctl", SHOWN)]);
+    let script = HostPath::fixed("/etc/aks-flex-node/static-routes.sh");
+    let step = || Step::UnitCurrent {
+        unit: "static-routes.service",
+        reads: vec![script.clone()],
+    };
+    bed.put("static-routes.service.active", "inactive");
+    let changes = || {
+        bed.calls()
+            .into_iter()
+            .filter(|call| !call.contains(" show "))
+            .collect::<Vec<_>>()
+    };
+    for (text, expected) in [
+        ("1", &["systemctl start static-routes.service"][..]),
+        ("1", &[]),
+        ("2", &["systemctl restart static-routes.service"]),
+    ] {
+        let before = changes().len();
+        bed.context.host.write(&script, text.as_bytes(), 0o755).unwrap();
+        bed.make(step()).await.unwrap();
+        assert_eq!(changes()[before..], *expected, "{text}");
+    }
 }

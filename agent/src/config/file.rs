@@ -260,43 +260,43 @@ pub(super) struct Versioned {
 /// Routes of the host. As written: the phase that sets them judges them.
 #[derive(Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub struct HostRouting {
+pub(super) struct HostRouting {
     /// Routes to be set before the machine starts.
-    pub static_routes: StaticRoutes,
+    pub(super) static_routes: StaticRoutes,
     /// Networks that the host's routes must not hide.
-    pub route_overlap: RouteOverlap,
+    pub(super) route_overlap: RouteOverlap,
 }
 
 /// `hostRouting.staticRoutes`.
 #[derive(Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub struct StaticRoutes {
+pub(super) struct StaticRoutes {
     /// Whether the routes are wanted.
-    pub enabled: bool,
+    pub(super) enabled: bool,
     /// The routes.
-    pub routes: Vec<Route>,
+    pub(super) routes: Vec<Route>,
 }
 
 /// One route of `hostRouting.staticRoutes.routes`.
 #[derive(Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub struct Route {
+pub(super) struct Route {
     /// An IPv4 network.
-    pub destination: String,
+    pub(super) destination: String,
     /// An IPv4 address; empty: the device's default gateway.
-    pub gateway: String,
+    pub(super) gateway: String,
     /// A device; empty: that of the default route.
-    pub dev: String,
+    pub(super) dev: String,
     /// 0: the kernel's default.
-    pub metric: u32,
+    pub(super) metric: u32,
 }
 
 /// `hostRouting.routeOverlap`.
 #[derive(Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub struct RouteOverlap {
+pub(super) struct RouteOverlap {
     /// IPv4 networks.
-    pub expected_cidrs: Vec<String>,
+    pub(super) expected_cidrs: Vec<String>,
     /// `WARN` or `STRICT`; empty: `WARN`.
-    pub mode: String,
+    pub(super) mode: String,
 }

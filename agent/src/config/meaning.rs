@@ -6,7 +6,7 @@ use super::{
     Access, ImageGc, LogLevel, MachineClient, MachineOperations, Mistake, Mistakes, Mount, Settings, amount,
     auth::{self, Auth},
     file::{self, File},
-    image,
+    image, routing,
     settings::Kubelet,
     value::{self, given},
 };
@@ -123,8 +123,9 @@ fn parse(file: &File, bad: &mut Mistakes) -> Option<Settings> {
     let (cluster, auth) = (cluster?, auth?);
     let offline_artifacts = text(&bootstrap.offline_artifacts.source);
     let runc = runc?.or_else(|| offline_artifacts.is_none().then(|| file::Components::RUNC.to_owned()));
+    let (routing, unfit_routes) = routing::parse(host_routing);
     Some(Settings {
-        unsupported: unsupported(file, &auth),
+        unsupported: unsupported(file, &auth).into_iter().chain(unfit_routes).collect(),
         subscription: text(&azure.subscription_id).unwrap_or_else(|| cluster.subscription().to_owned()),
         tenant: text(&azure.tenant_id),
         resource_manager: resource_manager?,
@@ -156,7 +157,7 @@ fn parse(file: &File, bad: &mut Mistakes) -> Option<Settings> {
         labels: managed_label(labels),
         taints,
         kubelet: kubelet?,
-        host_routing: host_routing.clone(),
+        routing,
         cluster,
         auth,
     })
@@ -346,7 +347,6 @@ fn unsupported(file: &File, auth: &Auth) -> Vec<Mistake> {
     let local_dns = file.networking.local_dns.as_ref();
     let local_dns =
         local_dns.is_some_and(|profile| profile.get("mode").and_then(|mode| mode.as_str()) != Some("Disabled"));
-    let routes = &file.host_routing.static_routes;
     [
         (
             auth.token().is_none(),
@@ -375,16 +375,6 @@ fn unsupported(file: &File, auth: &Auth) -> Vec<Mistake> {
         ),
         (local_dns, "networking.localDNS", "write mode Disabled, or leave it out"),
         (provider, "node.kubelet.imageCredentialProvider", LEAVE_OUT),
-        (
-            routes.enabled || !routes.routes.is_empty(),
-            "hostRouting.staticRoutes",
-            LEAVE_OUT,
-        ),
-        (
-            !file.host_routing.route_overlap.expected_cidrs.is_empty(),
-            "hostRouting.routeOverlap",
-            LEAVE_OUT,
-        ),
     ]
     .into_iter()
     .filter(|(asked, ..)| *asked)

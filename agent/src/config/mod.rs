@@ -18,6 +18,7 @@ mod image;
 mod legacy;
 mod load;
 mod meaning;
+mod routing;
 mod settings;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -28,9 +29,10 @@ use hostexec::HostPath;
 pub use auth::{Auth, BootstrapToken, Credential, Identity, KubeletAuth, ServicePrincipal};
 pub use decode::Mistyped;
 pub use error::{Error, Mistake, Mistakes};
-pub use file::{File, HostRouting, Route, RouteOverlap, StaticRoutes};
+pub use file::File;
 pub use load::{Loaded, exposed, guard, load, parse};
 pub use meaning::name_of_its_own;
+pub use routing::Routing;
 pub use settings::{
     Access, ClusterId, Device, ImageGc, LogLevel, MachineClient, MachineOperations, Mount, MountPoint, Settings,
 };

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt, net::IpAddr, time::Duration};
 
 use hostexec::HostPath;
 
-use super::{Auth, HostRouting, Mistake, Mistakes};
+use super::{Auth, Mistake, Mistakes, Routing};
 use crate::model::NodeName;
 
 /// The configuration as meant. `Debug` shows nothing of it.
@@ -40,7 +40,7 @@ pub struct Settings {
     pub(super) labels: BTreeMap<String, String>,
     pub(super) taints: Vec<String>,
     pub(super) kubelet: Kubelet,
-    pub(super) host_routing: HostRouting,
+    pub(super) routing: Routing,
     pub(super) unsupported: Vec<Mistake>,
 }
 
@@ -394,10 +394,10 @@ impl Settings {
         self.kubelet.kube_reserved.as_ref()
     }
 
-    /// The host's routes, as written.
+    /// The host's routes.
     #[must_use]
-    pub fn host_routing(&self) -> &HostRouting {
-        &self.host_routing
+    pub fn routing(&self) -> &Routing {
+        &self.routing
     }
 
     /// Settings that ask for what this release can't do. `start` refuses them; a daemon that meets them, after an

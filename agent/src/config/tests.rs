@@ -203,13 +203,13 @@ fn what_this_release_cannot_do_is_named() {
         ),
         (
             "hostRouting",
-            json!({"staticRoutes": {"routes": [{}]}}),
-            "hostRouting.staticRoutes",
+            json!({"staticRoutes": {"routes": [{"destination": "10.0.0.0/8"}]}}),
+            "hostRouting.staticRoutes.enabled",
         ),
         (
             "hostRouting",
-            json!({"routeOverlap": {"expectedCidrs": ["10.0.0.0/8"]}}),
-            "hostRouting.routeOverlap",
+            json!({"routeOverlap": {"mode": "SOMETIMES"}}),
+            "hostRouting.routeOverlap.mode",
         ),
         (
             "bootstrap",

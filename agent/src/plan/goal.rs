@@ -20,6 +20,27 @@ pub enum Unfit {
     /// What a machine is given of its host.
     #[error("bootstrap.additionalHostDevices or bootstrap.additionalHostMounts: {0}")]
     Machine(#[from] MachineError),
+    /// A file of the host's own, which is not ours to throw away.
+    #[error("{path} of the host {wrong}: {write}")]
+    HostFile {
+        /// The file.
+        path: HostPath,
+        /// What is wrong with it.
+        wrong: &'static str,
+        /// What to do.
+        write: &'static str,
+    },
+}
+
+impl Unfit {
+    /// Whether a later start may find it mended without another configuration.
+    #[must_use]
+    pub const fn may_pass(&self) -> bool {
+        match self {
+            Self::Setting(_) | Self::Machine(_) => false,
+            Self::HostFile { .. } => true,
+        }
+    }
 }
 
 /// Everything the files and programs of a machine follow from.

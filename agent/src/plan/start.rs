@@ -4,6 +4,8 @@ use units::AgentUnit;
 
 use super::{Goal, Unfit, containerd, converge, host, kubelet, machine, nspawn, sources};
 use crate::{
+    config::Routing,
+    facts::Facts,
     model::State,
     step::{File, Plan, Step},
 };
@@ -11,15 +13,15 @@ use crate::{
 /// The plan of a first start. Its order is that of the reference, but that the agent's unit is enabled when it has come
 /// up: bootstrap goes by that link, so a node without an agent is tried again.
 ///
-/// The phases of a host that isn't image-based (packages, swap, docker, apt), and of nftables, routing, node problem
-/// detector and LocalDNS, are later issues': they go beside `configure-os` and after the machine's programs.
+/// The phases of a host that isn't image-based (packages, apt), and of node problem detector and LocalDNS, are later issues': they go
+/// beside the host's and after the machine's programs.
 ///
 /// # Errors
-/// A device or mount of the settings would mean something else to systemd.
-pub fn start(goal: &Goal, unit: &AgentUnit) -> Result<Plan, Unfit> {
+/// A device or mount of the settings would mean something else to systemd; a file of the host's own can't be read.
+pub fn start(goal: &Goal, facts: &Facts, routing: &Routing, unit: &AgentUnit) -> Result<Plan, Unfit> {
     let machine = goal.machine;
     Ok(Plan::Serial(vec![
-        Plan::Parallel(vec![host::configure_os()]),
+        host::setup(facts, routing)?,
         Plan::task("stage-container-images", Step::Files(nspawn::image_folder())),
         Plan::task(
             "provision-rootfs",

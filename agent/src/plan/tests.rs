@@ -6,7 +6,7 @@ use units::AgentUnit;
 
 use super::*;
 use crate::{
-    config::{self, Access, Mount},
+    config::{self, Access, Mount, Routing},
     facts::{Facts, Gpu, OsRelease},
     model::{Arch, MachineName, Secret},
     step::{Content, Entry, File, Place, Plan, Step},
@@ -15,7 +15,7 @@ use crate::{
 /// In every secret of these tests.
 const CANARY: &str = "abcdef.0123456789abcdef";
 
-fn facts() -> Facts {
+pub(super) fn facts() -> Facts {
     Facts {
         arch: Arch::Amd64,
         host_name: "Edge-1".to_owned(),
@@ -27,6 +27,10 @@ fn facts() -> Facts {
         devices: vec![path("/dev/kvm"), path("/dev/sda")],
         gpu: Gpu::None,
         rootfs: BTreeMap::new(),
+        fstab: Some("LABEL=OEM /oem btrfs\n/swap none swap sw\n".to_owned()),
+        fstab_kept: None,
+        docker: None,
+        firewalls: Vec::new(),
     }
 }
 
@@ -50,6 +54,10 @@ fn goal() -> Goal {
     goal.kubelet.node_ips = vec!["10.88.1.2".parse().unwrap()];
     goal.kubelet.taints = vec!["z=1:NoSchedule".to_owned(), "a:NoExecute".to_owned()];
     goal
+}
+
+fn started(goal: &Goal) -> Plan {
+    start(goal, &facts(), &Routing::default(), &AgentUnit::default()).unwrap()
 }
 
 fn exec_goal() -> Goal {
@@ -117,15 +125,12 @@ fn shown(plan: &Plan) -> String {
 
 #[test]
 fn the_files_of_a_first_start_with_a_token() {
-    insta::assert_snapshot!(shown(&start(&goal(), &AgentUnit::default()).unwrap()));
+    insta::assert_snapshot!(shown(&started(&goal())));
 }
 
 #[test]
 fn with_an_exec_credential_only_kubeconfig_and_its_arguments_differ() {
-    let (token, exec) = (
-        start(&goal(), &AgentUnit::default()).unwrap(),
-        start(&exec_goal(), &AgentUnit::default()).unwrap(),
-    );
+    let (token, exec) = (started(&goal()), started(&exec_goal()));
     let token = files(&token);
     let plan = Plan::task(
         "x",
@@ -142,37 +147,12 @@ fn with_an_exec_credential_only_kubeconfig_and_its_arguments_differ() {
 
 #[test]
 fn the_tasks_of_a_first_start_in_order() {
-    fn outline(plan: &Plan, depth: usize, text: &mut String) {
-        let indent = "  ".repeat(depth);
-        match plan {
-            Plan::Serial(plans) | Plan::Parallel(plans) => {
-                let kind = if matches!(plan, Plan::Serial(_)) {
-                    "in order"
-                } else {
-                    "side by side"
-                };
-                *text += &format!("{indent}{kind}\n");
-                plans.iter().for_each(|plan| outline(plan, depth + 1, text));
-            }
-            Plan::Task(task) => {
-                let step = serde_json::to_value(&task.step).unwrap();
-                let step = step.as_object().and_then(|step| step.keys().next().cloned());
-                *text += &format!(
-                    "{indent}{}: {}\n",
-                    task.name,
-                    step.unwrap_or_else(|| "reload".to_owned())
-                );
-            }
-        }
-    }
-    let mut text = String::new();
-    outline(&start(&goal(), &AgentUnit::default()).unwrap(), 0, &mut text);
-    insta::assert_snapshot!(text);
+    insta::assert_snapshot!(started(&goal()));
 }
 
 #[test]
 fn downloads_come_from_the_official_places() {
-    let plan = start(&goal(), &AgentUnit::default()).unwrap();
+    let plan = started(&goal());
     let urls: Vec<&str> = plan
         .tasks()
         .into_iter()
@@ -190,7 +170,9 @@ fn downloads_come_from_the_official_places() {
 #[test]
 fn a_printed_plan_shows_bytes_and_modes_but_no_secret() {
     for goal in [goal(), exec_goal()] {
-        let text = start(&goal, &AgentUnit::default()).unwrap().to_string();
+        let plan = started(&goal);
+        assert!(!plan.to_string().contains(CANARY));
+        let text = serde_json::to_string_pretty(&plan).unwrap();
         assert!(!text.contains(CANARY));
         assert!(text.contains("\"content\": \"***\"") && text.contains("\"mode\": \"0600\""));
         assert!(text.contains("clusterDomain: cluster.local"));
@@ -201,7 +183,7 @@ fn a_printed_plan_shows_bytes_and_modes_but_no_secret() {
 #[test]
 fn only_secret_files_hold_secrets_and_only_root_reads_these() {
     for goal in [goal(), exec_goal()] {
-        let plan = start(&goal, &AgentUnit::default()).unwrap();
+        let plan = started(&goal);
         let holders: Vec<_> = files(&plan)
             .into_iter()
             .filter_map(|file| match &file.entry {
@@ -216,15 +198,12 @@ fn only_secret_files_hold_secrets_and_only_root_reads_these() {
 
 #[test]
 fn the_same_goal_gives_the_same_plan() {
-    assert_eq!(
-        start(&goal(), &AgentUnit::default()).unwrap(),
-        start(&goal(), &AgentUnit::default()).unwrap()
-    );
+    assert_eq!(started(&goal()), started(&goal()));
 }
 
 #[test]
 fn the_kubelet_configuration_is_block_style_with_keys_at_column_0() {
-    let plan = start(&goal(), &AgentUnit::default()).unwrap();
+    let plan = started(&goal());
     let config = files(&plan)
         .into_iter()
         .find(|file| file.path.name() == "config.yaml")
@@ -245,7 +224,7 @@ fn the_kubelet_configuration_is_block_style_with_keys_at_column_0() {
 
 #[test]
 fn na_r06_no_unit_is_written_before_what_it_names() {
-    let plan = start(&goal(), &AgentUnit::default()).unwrap();
+    let plan = started(&goal());
     let order: Vec<&str> = files(&plan).iter().map(|file| file.path.as_str()).collect();
     let at = |name: &str| order.iter().position(|path| path.ends_with(name)).unwrap();
     assert!(at("aks-flex-node-nspawn-pre-start@.service") < at("kube1.service.d/override.conf"));

@@ -4,6 +4,7 @@ mod bootstrap;
 mod daemon;
 mod ignition;
 pub mod nspawn_lifecycle;
+pub mod plan;
 mod recover;
 mod self_check;
 mod start;
@@ -27,6 +28,7 @@ use crate::{
 pub use bootstrap::bootstrap;
 pub use daemon::daemon;
 pub use ignition::ignition;
+pub use plan::plan_start;
 pub use recover::recover;
 pub use self_check::self_check;
 pub use start::start;

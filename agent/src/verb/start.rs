@@ -8,6 +8,7 @@ use crate::{
     model::{MachineName, Mode},
     observe,
     plan::{self, Goal},
+    step::Plan,
 };
 
 /// Joins the host, as the configuration says.
@@ -22,20 +23,12 @@ pub async fn start(here: &Surroundings, path: &str) -> Result<Exit, Failure> {
 
 /// Makes the plan of a first start true.
 pub(super) async fn join(here: &Surroundings, settings: &Settings) -> Result<Exit, Failure> {
-    settings.startable().map_err(Failure::Unfit)?;
-    if here.mode == Mode::Binary {
-        return Err(Failure::NotYet {
-            command: "start",
-            instead: "the agent starts a node from its image alone, through its bootstrap unit",
-        });
-    }
+    let plan = plan(here, settings)?;
     if settings.requires_machine_registration() {
         tracing::warn!("the node's AKS machine is not registered: that is not part of this release yet");
     }
-    let facts = observe::facts(&here.host)?;
-    let goal = Goal::of(settings, &facts, MachineName::FIRST)?;
     let context = Context::new(here.host.clone()).map_err(Failure::Tls)?;
-    apply::run(&plan::start(&goal, &agent_unit(settings))?, &context).await?;
+    apply::run(&plan, &context).await?;
     println!(
         "\nThe node {} has joined, and its agent is running.\n\
          Status: systemctl status {unit}\nLogs:   journalctl -u {unit}\nStop:   systemctl stop {unit}",
@@ -43,4 +36,21 @@ pub(super) async fn join(here: &Surroundings, settings: &Settings) -> Result<Exi
         unit = units::name::AGENT,
     );
     Ok(Exit::Done)
+}
+
+/// What a first start does on the host as it is.
+///
+/// # Errors
+/// This release can't do it, or not with these settings; the host can't be looked at.
+pub(super) fn plan(here: &Surroundings, settings: &Settings) -> Result<Plan, Failure> {
+    settings.startable().map_err(Failure::Unfit)?;
+    if here.mode == Mode::Binary {
+        return Err(Failure::NotYet {
+            command: "start",
+            instead: "the agent starts a node from its image alone, through its bootstrap unit",
+        });
+    }
+    let facts = observe::facts(&here.host)?;
+    let goal = Goal::of(settings, &facts, MachineName::FIRST)?;
+    Ok(plan::start(&goal, &facts, settings.routing(), &agent_unit(settings))?)
 }

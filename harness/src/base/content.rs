@@ -107,6 +107,13 @@ pub(super) const SYSEXT_MOVED: &[(&str, &str)] = &[
 
 /// Links: place and target. What is on by default is on by a link on `/usr`, which no preset can take away.
 pub(super) const LINKS: &[(&str, &str)] = &[
+    // The older backend, which `nft` does not see. Source: acl-facts, "firewall".
+    ("usr/sbin/iptables", "xtables-legacy-multi"),
+    ("usr/sbin/iptables-save", "xtables-legacy-multi"),
+    ("usr/sbin/iptables-restore", "xtables-legacy-multi"),
+    ("usr/sbin/ip6tables", "xtables-legacy-multi"),
+    ("usr/sbin/ip6tables-save", "xtables-legacy-multi"),
+    ("usr/sbin/ip6tables-restore", "xtables-legacy-multi"),
     (
         "usr/lib/systemd/system/multi-user.target.wants/systemd-networkd.service",
         "../systemd-networkd.service",

@@ -11,6 +11,7 @@ mod host;
 mod hostexec;
 mod image;
 mod join;
+mod node;
 mod report;
 mod runner;
 mod upgrade;
@@ -74,6 +75,7 @@ pub(crate) fn all() -> Vec<Check> {
         .into_iter()
         .chain(host::CHECKS)
         .chain(join::CHECKS)
+        .chain(node::CHECKS)
         .chain(agent::CHECKS)
         .chain(hostexec::CHECKS)
         .chain(image::CHECKS)

@@ -1,4 +1,4 @@
-//! What a node needs of its host's kernel.
+//! `configure-os`: what a node needs of its host's kernel.
 
 use hostexec::HostPath;
 
@@ -27,8 +27,8 @@ const SYSCTLS: [Sysctl; 13] = {
     ]
 };
 
-/// `configure-os`: the values now and at every boot.
-pub(super) fn configure_os() -> Plan {
+/// The values now and at every boot.
+pub(super) fn configure() -> Plan {
     let text: String = SYSCTLS
         .iter()
         .map(|sysctl| format!("{} = {}\n", sysctl.key, sysctl.value))

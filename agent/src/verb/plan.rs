@@ -1,0 +1,38 @@
+//! `plan start`: what `start` would do on this host, changing nothing.
+
+use std::io::Write as _;
+
+use super::{Surroundings, start};
+use crate::exit::{Exit, Failure};
+
+/// How a plan is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Output {
+    /// For a person: an outline.
+    Text,
+    /// Every byte of it, secrets left out.
+    Json,
+}
+
+/// Prints the plan of a first start.
+///
+/// # Errors
+/// As `start`, before it begins.
+pub fn plan_start(here: &Surroundings, path: &str, output: Output) -> Result<Exit, Failure> {
+    let settings = here.settings(path)?;
+    let plan = start::plan(here, &settings)?;
+    let text = match output {
+        Output::Text => plan.to_string(),
+        Output::Json => {
+            let text = serde_json::to_string_pretty(&plan).expect("a plan's keys are texts");
+            text + "\n"
+        }
+    };
+    std::io::stdout()
+        .write_all(text.as_bytes())
+        .map_err(|source| Failure::Host {
+            what: "print the plan",
+            source,
+        })?;
+    Ok(Exit::Done)
+}

@@ -44,6 +44,8 @@ const PACKAGES: &[Package] = &[
     row("ignition", "/usr/lib/dracut/modules.d/30ignition/ignition", &[]),
     row("docker-registry", "/usr/bin/docker-registry", &["docker-registry"]),
     row("skopeo", "/usr/bin/skopeo", &["skopeo"]),
+    // A judge of unit tests.
+    row("umoci", "/usr/bin/umoci", &["umoci"]),
     row("dnsmasq-base", "/usr/sbin/dnsmasq", &["dnsmasq"]),
     row("nginx-light", "/usr/sbin/nginx", &["nginx"]),
     row("etcd-server", "/usr/bin/etcd", &["etcd"]),

@@ -7,9 +7,10 @@
 //! What a layer holds is not trusted: nothing is read or written outside the folder, whatever links it brings. Whether
 //! the folder is a root file system is for the caller to judge. Source: OCI image-spec 1.1, layer.md.
 
+mod sparse;
 mod tree;
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsStr;
 use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::ffi::OsStrExt;
@@ -18,6 +19,7 @@ use std::path::{Component, Path, PathBuf};
 use sha2::{Digest as _, Sha256};
 
 use crate::digest::Digest;
+use sparse::Sparse;
 use tree::{Meta, Node, Tree};
 
 /// Before the name of what a layer takes away.
@@ -157,6 +159,7 @@ fn stream(tree: &Tree, packed: impl Read, layer: &Layer) -> Result<Digest, Unpac
         layer,
         made: HashSet::new(),
         folders: Vec::new(),
+        touched: BTreeMap::new(),
     }
     .entries(&mut plain)?;
     io::copy(&mut plain, &mut io::sink()).map_err(broken)?;
@@ -217,6 +220,8 @@ struct Pass<'a> {
     made: HashSet<Node>,
     /// Folders of this layer: their times are set last, since filling them changes those.
     folders: Vec<(PathBuf, i64)>,
+    /// Folders of lower layers in which this one changes something: their times stay, or no two unpackings would be alike.
+    touched: BTreeMap<PathBuf, i64>,
 }
 
 impl Pass<'_> {
@@ -234,10 +239,18 @@ impl Pass<'_> {
                 path: shown,
                 source,
             };
-            let path = plain_path(&entry.path_bytes()).map_err(fault.clone())?;
-            self.entry(&path, &mut entry).map_err(fault)?;
+            let meta = meta(&mut entry).map_err(fault.clone())?;
+            let named = meta.sparse.as_ref().and_then(|sparse| sparse.name.clone());
+            let named = named.map_or_else(|| entry.path_bytes(), Into::into);
+            let path = plain_path(&named).map_err(fault.clone())?;
+            self.entry(&path, &meta, &mut entry).map_err(fault)?;
         }
-        for (path, time) in self.folders.iter().rev() {
+        // Those that the layer itself names, as it has them.
+        for (path, time) in self
+            .touched
+            .iter()
+            .chain(self.folders.iter().rev().map(|(path, time)| (path, time)))
+        {
             // A later entry of the layer may have replaced it.
             if let Ok(folder) = self.tree.folder(path) {
                 let fault = |source| self.fault(path, source);
@@ -255,43 +268,58 @@ impl Pass<'_> {
         }
     }
 
-    fn entry<R: Read>(&mut self, path: &Path, entry: &mut tar::Entry<'_, R>) -> io::Result<()> {
+    fn entry<R: Read>(&mut self, path: &Path, meta: &Meta, entry: &mut tar::Entry<'_, R>) -> io::Result<()> {
         let kind = entry.header().entry_type();
         if kind.is_pax_global_extensions() {
             return Ok(());
         }
-        let meta = meta(entry)?;
         let (Some(name), Some(parent)) = (path.file_name(), path.parent()) else {
-            self.tree.set_root(&meta)?;
+            self.tree.set_root(meta)?;
             self.folders.push((PathBuf::new(), meta.time));
             return Ok(());
         };
         if name.as_bytes().starts_with(WHITEOUT.as_bytes()) {
             return self.whiteout(parent, name);
         }
+        self.touch(parent)?;
         let parent = self.tree.folder_made(parent)?;
         let node = Node::of(&parent, name)?;
         if !(kind.is_dir() && parent.has_folder(name)?) {
             parent.clear(name, &HashSet::new())?;
         }
         if kind.is_dir() {
-            parent.put_folder(name, &meta)?;
+            parent.put_folder(name, meta)?;
             self.folders.push((path.to_owned(), meta.time));
         } else if kind.is_symlink() {
-            parent.put_symlink(name, OsStr::from_bytes(&link_target(entry)?), &meta)?;
+            parent.put_symlink(name, OsStr::from_bytes(&link_target(entry)?), meta)?;
         } else if kind.is_hard_link() {
             self.tree
                 .put_hardlink(&plain_path(&link_target(entry)?)?, &parent, name)?;
         } else if kind.is_character_special() || kind.is_block_special() || kind.is_fifo() {
-            parent.put_device(name, entry.header(), &meta)?;
+            parent.put_device(name, entry.header(), meta)?;
         } else {
-            parent.put_file(name, entry, &meta)?; // POSIX: a type that isn't known is a file
+            parent.put_file(name, entry, meta)?; // POSIX: a type that isn't known is a file
         }
         self.made.insert(node);
         Ok(())
     }
 
+    /// Notes the time of the folder in which something will change: the nearest there is.
+    fn touch(&mut self, folder: &Path) -> io::Result<()> {
+        for path in folder.ancestors() {
+            if self.touched.contains_key(path) {
+                break;
+            }
+            if let Some(found) = self.tree.folder_if_any(path)? {
+                self.touched.insert(path.to_owned(), found.time()?);
+                break;
+            }
+        }
+        Ok(())
+    }
+
     fn whiteout(&mut self, parent: &Path, name: &OsStr) -> io::Result<()> {
+        self.touch(parent)?;
         let Some(parent) = self.tree.folder_if_any(parent)? else {
             return Ok(());
         };
@@ -336,9 +364,11 @@ fn link_target<R: Read>(entry: &tar::Entry<'_, R>) -> io::Result<Vec<u8>> {
 
 fn meta<R: Read>(entry: &mut tar::Entry<'_, R>) -> io::Result<Meta> {
     let mut attributes = Vec::new();
+    let mut sparse = Sparse::default();
     // A malformed extension costs attributes, not the image.
     if let Ok(Some(extensions)) = entry.pax_extensions() {
         for extension in extensions.flatten() {
+            sparse.take(extension.key_bytes(), extension.value_bytes())?;
             if let Some(name) = extension.key_bytes().strip_prefix(b"SCHILY.xattr.") {
                 attributes.push((OsStr::from_bytes(name).to_owned(), extension.value_bytes().to_vec()));
             }
@@ -352,6 +382,7 @@ fn meta<R: Read>(entry: &mut tar::Entry<'_, R>) -> io::Result<Meta> {
         owner: (id(header.uid()?)?, id(header.gid()?)?),
         time: i64::try_from(header.mtime()?).unwrap_or(0),
         attributes,
+        sparse: sparse.if_one(),
     })
 }
 

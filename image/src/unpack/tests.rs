@@ -111,6 +111,29 @@ fn walk(root: &Path, below: &Path, see: &mut dyn FnMut(&str, &fs::Metadata, &Pat
     }
 }
 
+/// An image unpacks to the same tree whenever that is done.
+#[test]
+fn a_folder_that_a_layer_changes_without_naming_it_keeps_its_time() {
+    let bed = Bed::new();
+    bed.apply(&[
+        (DIR, "a", ""),
+        (DIR, "a/b", ""),
+        (DIR, "a/b/c", ""),
+        (FILE, "a/b/c/1", "low"),
+    ])
+    .unwrap();
+    bed.apply(&[
+        (FILE, "a/b/c/.wh.1", ""),
+        (FILE, "a/b/2", "high"),
+        (FILE, "a/new/3", "high"),
+    ])
+    .unwrap();
+    for path in ["a", "a/b", "a/b/c"] {
+        let time = fs::metadata(bed.dir.path().join("root").join(path)).unwrap().mtime();
+        assert_eq!(time, 1_000_000, "{path}");
+    }
+}
+
 #[test]
 fn whiteouts_take_away_what_lower_layers_had_and_nothing_of_their_own() {
     let bed = Bed::new();

@@ -11,12 +11,15 @@ use std::path::Path;
 use rustix::fs::{self, AtFlags, FileType, Gid, Mode, OFlags, ResolveFlags, Timespec, Timestamps, Uid, XattrFlags};
 use rustix::io::Errno;
 
+use super::sparse::Sparse;
+
 /// What an entry says of itself, beside its content.
 pub(super) struct Meta {
     pub(super) mode: u32,
     pub(super) owner: (u32, u32),
     pub(super) time: i64,
     pub(super) attributes: Vec<(OsString, Vec<u8>)>,
+    pub(super) sparse: Option<Sparse>,
 }
 
 /// One name in one folder, whatever path led there.
@@ -120,6 +123,11 @@ impl Tree {
 }
 
 impl Folder {
+    /// When something in it was last made or removed, in seconds.
+    pub(super) fn time(&self) -> io::Result<i64> {
+        Ok(fs::fstat(&self.0)?.st_mtime)
+    }
+
     pub(super) fn has_folder(&self, name: &OsStr) -> io::Result<bool> {
         match fs::statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => Ok(FileType::from_raw_mode(stat.st_mode) == FileType::Directory),
@@ -140,7 +148,10 @@ impl Folder {
     pub(super) fn put_file(&self, name: &OsStr, mut from: impl Read, meta: &Meta) -> io::Result<()> {
         let new = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let mut file = File::from(fs::openat(&self.0, name, new, Mode::from_raw_mode(0o600))?);
-        io::copy(&mut from, &mut file)?;
+        match &meta.sparse {
+            Some(sparse) => sparse.write(from, &mut file)?,
+            None => drop(io::copy(&mut from, &mut file)?),
+        }
         let file = OwnedFd::from(file);
         self.own(&file, meta)?;
         set_time(&Folder(file, self.1), meta.time)

@@ -1,14 +1,20 @@
 //! From the start of a host to its node, and which part of it is the agent's own.
 
+use std::path::Path;
 use std::time::Instant;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 
 use super::{Figure, monotonic, seconds};
 use crate::agent::UNIT;
 use crate::cloud::Cloud;
+use crate::command::Command;
 use crate::host::Host;
 use crate::node::READY;
+use crate::progress::step;
+
+/// How often umoci unpacks: the median counts.
+const UNPACKED: usize = 3;
 
 /// How the names of those steps begin that wait for others: systemd, the machine, the kubelet.
 const WAITS: [&str; 5] = ["start-", "wait-", "reload-", "enable-", "stop-"];
@@ -17,7 +23,7 @@ const WAITS: [&str; 5] = ["start-", "wait-", "reload-", "enable-", "stop-"];
 ///
 /// # Errors
 /// It does not join in time, or its journal has no steps.
-pub(super) async fn measure(host: &Host, cloud: &Cloud) -> Result<Vec<Figure>> {
+pub(super) async fn measure(host: &Host, cloud: &Cloud, machine: &Path) -> Result<Vec<Figure>> {
     let start = Instant::now();
     host.start().await?;
     host.wait_booted().await?;
@@ -30,6 +36,10 @@ pub(super) async fn measure(host: &Host, cloud: &Cloud) -> Result<Vec<Figure>> {
         .await?;
     let steps: Vec<Step> = journal.lines().filter_map(Step::of).collect();
     ensure!(!steps.is_empty(), "no step in the journal");
+    let rootfs = steps.iter().find(|step| step.name == "provision-rootfs");
+    let rootfs = rootfs.context("no machine in the journal")?;
+    let rootfs = rootfs.to - rootfs.from;
+    let bare = step("umoci unpack", unpacked(machine)).await?;
     let own: Vec<&Step> = steps
         .iter()
         .filter(|step| !WAITS.iter().any(|wait| step.name.starts_with(wait)))
@@ -53,7 +63,44 @@ pub(super) async fn measure(host: &Host, cloud: &Cloud) -> Result<Vec<Figure>> {
                 100.0 * own / ready.as_secs_f64()
             ),
         },
+        Figure {
+            what: "the machine's image → its folder, on disk",
+            value: seconds(rootfs),
+            bound: "1.25 × `umoci unpack`",
+            beside: format!(
+                "`umoci unpack` of the same image, without registry and sync, {}: {:.2} ×",
+                seconds(bare),
+                rootfs / bare
+            ),
+        },
     ])
+}
+
+/// The median time in which umoci unpacks the only image of a layout, in seconds.
+async fn unpacked(layout: &Path) -> Result<f64> {
+    let scratch = tempfile::tempdir()?;
+    // It goes by tags, and the layout has none.
+    let tagged = scratch.path().join("layout");
+    let (from, to) = (
+        format!("oci:{}", layout.display()),
+        format!("oci:{}:it", tagged.display()),
+    );
+    Command::line(&["skopeo", "copy", "--quiet", "--insecure-policy", &from, &to])
+        .run()
+        .await?;
+    let image = format!("{}:it", tagged.display());
+    let mut times = Vec::new();
+    for number in 0..UNPACKED {
+        let bundle = scratch.path().join(number.to_string());
+        let start = Instant::now();
+        Command::line(&["umoci", "unpack", "--image", &image])
+            .arg(&bundle)
+            .run()
+            .await?;
+        times.push(start.elapsed().as_secs_f64());
+    }
+    times.sort_by(f64::total_cmp);
+    Ok(times[UNPACKED / 2])
 }
 
 /// A step of the join, as the journal tells it: when it began and ended, in seconds.

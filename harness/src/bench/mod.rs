@@ -72,7 +72,7 @@ async fn measure(bed: &Bed, ingredients: &Ingredients, options: &cli::Bench) -> 
     }];
     let joining = Joining::of(&cloud, &product, "bench1").await?;
     let host = joining.create(&bed.run, &product).await?;
-    figures.extend(step("first boot", boot::measure(&host, &cloud)).await?);
+    figures.extend(step("first boot", boot::measure(&host, &cloud, &ingredients.machine)).await?);
     figures.push(step("idle daemon", idle(&host)).await?);
     figures.extend(step("host-exec", door::measure(&host)).await?);
     figures.push(step("ctr run", container(&host, &product.image, &cloud.images.busybox)).await?);

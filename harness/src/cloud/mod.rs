@@ -49,7 +49,7 @@ pub(crate) struct Ingredients {
     ca: Ca,
     kubernetes: Kubernetes,
     /// OCI layouts.
-    machine: PathBuf,
+    pub(crate) machine: PathBuf,
     pause: PathBuf,
     busybox: PathBuf,
 }

@@ -61,6 +61,8 @@ impl<'a> Cause<'a> {
 /// When the journal could not be written, or the agent's unit not be restarted.
 pub async fn run(host: &Host, cause: Cause<'_>) -> Result<(), Error> {
     let unit = unit(host).await;
+    let start = failed_start(host, cause).await;
+    let start = start.as_deref();
     let before = match journal::load(host) {
         Ok(upgrade) => upgrade,
         Err(error) => return unreadable(host, &unit, error).await,
@@ -75,18 +77,18 @@ pub async fn run(host: &Host, cause: Cause<'_>) -> Result<(), Error> {
         Upgrade::Switched { to, .. } | Upgrade::Judging { to, .. }
             if unit.is_another_start()
                 || another_is_selected(host, to)
-                || unit.restarts < LOOP && failed_before_the_selection(host, cause).await =>
+                || unit.restarts < LOOP && failed_before_the_selection(host, start).await =>
         {
             info!("what failed was the agent before the switch, which says nothing of the candidate");
             return Ok(());
         }
         Upgrade::Switched { .. } | Upgrade::Judging { .. } | Upgrade::Back { .. } => {}
     }
-    if unit.restarts < LOOP && containerd_restarted(host, &unit, cause).await {
+    if unit.restarts < LOOP && containerd_restarted(host, &unit, start).await {
         info!("containerd went down under the agent, which is not the agent's fault; systemd starts it again");
         return Ok(());
     }
-    let why = why(host, &unit, cause).await;
+    let why = why(host, &unit, cause, start).await;
     let after = switch::transition(host, Event::Crashed { why }).await?;
     let Upgrade::Back { to, .. } = &after else {
         // Somebody else was faster: the daemon goes on from there.
@@ -137,20 +139,43 @@ fn name_the_way_back(host: &Host) {
 
 /// How the unit failed, and what was written by that start of it; by the unit, where that start says nothing: at a start limit systemd
 /// 262 names the start that it refused.
-async fn why(host: &Host, unit: &Unit, cause: Cause<'_>) -> String {
+async fn why(host: &Host, unit: &Unit, cause: Cause<'_>, start: Option<&str>) -> String {
     let mut log = String::new();
-    let of_this_start = !cause.is_of_another_start();
-    if let Some(invocation) = cause.invocation().filter(|_| of_this_start) {
+    if let Some(invocation) = start {
         log = last_lines(host, &["_SYSTEMD_INVOCATION_ID=", invocation].concat()).await;
     }
     if log.trim().is_empty() {
         log = last_lines(host, &["_SYSTEMD_UNIT=", name::AGENT].concat()).await;
     }
-    let how = match cause.message.filter(|_| of_this_start) {
+    let how = match cause.message.filter(|_| !cause.is_of_another_start()) {
         Some(message) => message.to_owned(),
         None => unit.how(),
     };
     report::crash(&how, &log)
+}
+
+/// What systemd writes when a unit has failed. Source: systemd's catalog, "unit-failure-result", since 243.
+const FAILED: &str = "MESSAGE_ID=d9b373ed55a64feb8242e02dbe79a49c";
+
+/// The start that failed: the one that recovery was told of, or, if that goes on, the last that systemd says has failed.
+async fn failed_start(host: &Host, cause: Cause<'_>) -> Option<String> {
+    if !cause.is_of_another_start() {
+        return cause.invocation().map(str::to_owned);
+    }
+    let unit = ["UNIT=", name::AGENT].concat();
+    let line = [
+        FAILED,
+        &unit,
+        "--boot",
+        "--lines=1",
+        "--output=cat",
+        "--output-fields=INVOCATION_ID",
+        "--no-pager",
+        "--quiet",
+    ];
+    let output = host.call(Call::new(Tool::Journalctl, &line).limit(SHORT)).await.ok()?;
+    let id = output.stdout.trim();
+    (id.len() == 32).then(|| id.to_owned())
 }
 
 async fn last_lines(host: &Host, which: &str) -> String {
@@ -193,7 +218,7 @@ fn another_is_selected(host: &Host, candidate: &ImageRef) -> bool {
 
 /// Whether the failure is that of an agent that was started before the candidate was selected. Once systemd has started the
 /// unit anew, its properties no longer tell the two apart.
-async fn failed_before_the_selection(host: &Host, cause: Cause<'_>) -> bool {
+async fn failed_before_the_selection(host: &Host, start: Option<&str>) -> bool {
     // The time of one that was emptied or torn is that of the accident.
     if !matches!(selection::load(host, &selection::SELECTED), Ok(Some(_))) {
         return false;
@@ -203,15 +228,15 @@ async fn failed_before_the_selection(host: &Host, cause: Cause<'_>) -> bool {
         .and_then(|found| found.modified())
         .ok()
         .and_then(|time| time.duration_since(UNIX_EPOCH).ok());
-    let started = began(host, cause, "short-unix").await;
+    let started = began(host, start, "short-unix").await;
     started
         .zip(selected)
         .is_some_and(|(started, selected)| started < selected)
 }
 
 /// When the start began that failed, by the clock of that form of the journal; none when nobody says.
-async fn began(host: &Host, cause: Cause<'_>, form: &str) -> Option<Duration> {
-    let invocation = cause.invocation()?;
+async fn began(host: &Host, start: Option<&str>, form: &str) -> Option<Duration> {
+    let invocation = start?;
     let (which, form) = (format!("INVOCATION_ID={invocation}"), format!("--output={form}"));
     let line = [which.as_str(), &form, "--no-pager", "--quiet"];
     let output = host.call(Call::new(Tool::Journalctl, &line).limit(SHORT)).await.ok()?;
@@ -223,7 +248,7 @@ async fn began(host: &Host, cause: Cause<'_>, form: &str) -> Option<Duration> {
 
 /// Whether containerd is down, or came up after the agent's unit last started: then every container's `ctr` has ended, good
 /// agents' too. A candidate that brings containerd down each time is counted all the same, by the restarts.
-async fn containerd_restarted(host: &Host, agent: &Unit, cause: Cause<'_>) -> bool {
+async fn containerd_restarted(host: &Host, agent: &Unit, start: Option<&str>) -> bool {
     let line = [
         "show",
         name::CONTAINERD,
@@ -241,7 +266,7 @@ async fn containerd_restarted(host: &Host, agent: &Unit, cause: Cause<'_>) -> bo
     let started = match agent.started {
         Some(started) => Some(started),
         // It is being started anew already, and what failed is forgotten.
-        None => began(host, cause, "short-monotonic").await,
+        None => began(host, start, "short-monotonic").await,
     };
     started
         .zip(up_since)

@@ -345,8 +345,11 @@ async fn a_unit_that_starts_anew_says_nothing_of_the_start_that_failed() {
 #[tokio::test]
 async fn what_is_told_of_a_later_start_is_not_taken_for_the_failure() {
     let anew = CRASHED.replace("exit-code", "success").replace("=7", "=0");
-    let lines = "case \"$*\" in *_SYSTEMD_UNIT=*) echo 'the start that failed' ;; *--output=cat*) echo 'a later one' ;; \
-        *) echo '99999999999.5 h systemd[1]: Starting' ;; esac";
+    let failed = "f".repeat(32);
+    let lines = format!(
+        "case \"$*\" in MESSAGE_ID=*) echo {failed} ;; _SYSTEMD_INVOCATION_ID={failed}*) echo 'the start that failed' ;; \
+         *--output=cat*) echo 'a later one' ;; *) echo '99999999999.5 h systemd[1]: Starting' ;; esac"
+    );
     let invocation = "0".repeat(32);
     for (told, expected) in [
         (
@@ -359,7 +362,7 @@ async fn what_is_told_of_a_later_start_is_not_taken_for_the_failure() {
         ),
     ] {
         let fixture = Fixture::new(&judging(), &anew);
-        fixture.tool("journalctl", lines);
+        fixture.tool("journalctl", &lines);
         let message = format!("the agent's unit failed: {told}");
         let cause = Cause {
             message: Some(&message),

@@ -28,6 +28,6 @@ pub use pull::{PAUSES, Progress, Pulled};
 pub use registries::{Registries, RegistriesError, host_certificates};
 pub use registry::Limits;
 pub use room::{NoRoom, Of};
-pub use rootfs::{Unpacked, unpack_image};
+pub use rootfs::{Unpacked, resolve_image, unpack_image};
 pub use run::{CHECK, CheckError, Output};
 pub use spec::View;

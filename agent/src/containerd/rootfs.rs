@@ -96,6 +96,16 @@ pub(super) fn sync(path: &Path) -> io::Result<()> {
     Ok(nix::unistd::syncfs(File::open(path)?)?)
 }
 
+/// Asks the image's registry for what describes it, and for no layer.
+///
+/// # Errors
+/// It can't be had, or is no image for this host.
+pub async fn resolve_image(reference: &str, registries: &Registries, limits: Limits) -> Result<(), PullError> {
+    let reference: Reference = reference.parse()?;
+    let session = Session::open(registries, &reference.repository, limits)?;
+    session.describe(&reference.select, &Platform::here()).await.map(drop)
+}
+
 enum Piece {
     Bytes(Bytes),
     End,

@@ -237,6 +237,35 @@ impl Fetcher {
         }
     }
 
+    /// Asks for what `url` holds, once, and takes none of it.
+    ///
+    /// # Errors
+    /// It is not there, or the server can't be reached.
+    pub async fn reaches(&self, url: &str) -> Result<(), Error> {
+        let url = parse(url)?;
+        let from = Shown::of(&url);
+        within(&from, self.limits.total, async {
+            let answer = self.client.get(url.clone()).send().await;
+            let status = match answer {
+                Ok(answer) => answer.status(),
+                Err(source) => {
+                    return Err(Error::Transport {
+                        from: from.clone(),
+                        source: source.without_url(),
+                    });
+                }
+            };
+            match status {
+                StatusCode::OK => Ok(()),
+                _ => Err(Error::Status {
+                    from: from.clone(),
+                    status,
+                }),
+            }
+        })
+        .await
+    }
+
     fn tries(&self) -> Tries {
         Tries {
             left: self.limits.tries,

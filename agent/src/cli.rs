@@ -14,6 +14,7 @@ use crate::{
     exit::{Exit, Failure},
     log::Sink,
     model::MachineName,
+    preflight::Strictness,
     verb::{self, Surroundings, nspawn_lifecycle},
 };
 
@@ -42,6 +43,8 @@ pub enum Command {
     /// Serves the node: the long-lived command of the agent's unit.
     #[command(alias = "agent")]
     Daemon(Config),
+    /// Tells whether the host can become a node, and what to do where it can't. Changes nothing.
+    Preflight(Preflight),
     /// Will remove the node from the host: not part of this release yet.
     #[command(alias = "unbootstrap")]
     Reset,
@@ -80,7 +83,9 @@ impl Command {
     #[must_use]
     pub fn sink(&self) -> Sink {
         match self {
-            Self::Ignition(_) | Self::Version | Self::SelfCheck(_) | Self::Plan { .. } => Sink::Stderr,
+            Self::Ignition(_) | Self::Version | Self::SelfCheck(_) | Self::Plan { .. } | Self::Preflight(_) => {
+                Sink::Stderr
+            }
             Self::Bootstrap(_)
             | Self::Start(_)
             | Self::Daemon(_)
@@ -155,7 +160,8 @@ impl Command {
                 here.machined().await?
             }
             Self::Reset | Self::RecoverAgentUpgrade { .. } => here.machined_or_warn().await,
-            Self::Ignition(_) | Self::Version | Self::SelfCheck(_) | Self::Plan { .. } => {}
+            // Preflight says itself what doesn't answer.
+            Self::Ignition(_) | Self::Version | Self::SelfCheck(_) | Self::Plan { .. } | Self::Preflight(_) => {}
         }
         match self {
             Self::Bootstrap(inputs) => verb::bootstrap(here, inputs.given()).await,
@@ -177,6 +183,7 @@ impl Command {
                 })?;
                 Ok(Exit::Done)
             }
+            Self::Preflight(asked) => verb::preflight(here, &asked.config.path.clone(), &asked.asked()).await,
             Self::SelfCheck(config) => verb::self_check(here, &config.path).await,
             Self::RecoverAgentUpgrade { message, invocation } => {
                 let cause = Cause {
@@ -232,6 +239,40 @@ pub struct Config {
     /// The configuration file of the host.
     #[arg(long = "config", value_name = "PATH", default_value = "", hide_default_value = true)]
     pub path: String,
+}
+
+/// What to look at, and how it is judged.
+#[derive(Args)]
+pub struct Preflight {
+    /// The configuration.
+    #[command(flatten)]
+    pub config: Config,
+    /// How the report is printed: text or json.
+    #[arg(long, value_name = "FORM", default_value = "text")]
+    pub output: String,
+    /// Checks whose errors are to be warnings, separated by commas, or all; may be repeated.
+    #[arg(long, value_name = "LIST")]
+    pub ignore_preflight_errors: Vec<String>,
+    /// Fail on warnings, too.
+    #[arg(long)]
+    pub fail_on_warnings: bool,
+    /// A check to make, instead of all; may be repeated.
+    #[arg(long, value_name = "NAME")]
+    pub check: Vec<String>,
+}
+
+impl Preflight {
+    fn asked(self) -> verb::Asked {
+        verb::Asked {
+            output: self.output,
+            ignored: self.ignore_preflight_errors,
+            strictness: match self.fail_on_warnings {
+                true => Strictness::Warnings,
+                false => Strictness::Errors,
+            },
+            only: self.check,
+        }
+    }
 }
 
 /// What to render.

@@ -11,6 +11,7 @@ pub mod facts;
 pub mod step;
 
 pub mod plan;
+pub mod preflight;
 
 pub mod upgrade;
 
@@ -28,6 +29,8 @@ pub mod containerd;
 pub mod apply;
 
 pub mod cluster;
+
+pub mod look;
 
 pub mod exit;
 pub mod log;

@@ -91,6 +91,49 @@ fn a_command_line_that_cannot_work_is_final() {
 }
 
 #[test]
+fn preflight_prints_json_alone_and_refuses_what_it_does_not_know_before_any_look() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("config.json");
+    #[expect(clippy::disallowed_methods, reason = "a test's input")]
+    fs::write(&path, config().to_string()).unwrap();
+    let mode = fs::metadata(&path).unwrap().permissions().mode();
+    let line = ["preflight", "--config", path.to_str().unwrap()];
+    for (more, named) in [
+        (["--output", "canary"], "--output: write one of text, json"),
+        (
+            ["--ignore-preflight-errors", "dns,canary"],
+            "there are all, AKSMachineGoal, ",
+        ),
+        (
+            ["--check", "canary"],
+            "--check names no check: there are AKSMachineGoal, ",
+        ),
+    ] {
+        let message = message(&[&line[..], &more].concat(), NEVER);
+        assert!(message.contains(named), "{message}");
+    }
+    let output = run(&[
+        &line[..],
+        &["--check", "Agent-Config", "--check=local-dns", "--output=json"],
+    ]
+    .concat());
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(
+        report["summary"],
+        json!({"ok": 2, "warnings": 0, "errors": 0, "skipped": 0})
+    );
+    let text = run(&[&line[..], &["--check", "agent-config", "--output="]].concat());
+    let text = String::from_utf8(text.stdout).unwrap();
+    assert!(
+        text.starts_with("[preflight] ") && text.contains("\t[OK agent-config]: "),
+        "{text}"
+    );
+    // Nothing is changed, the file's mode neither.
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode(), mode);
+}
+
+#[test]
 fn a_configuration_that_is_not_there_is_final() {
     let dir = tempfile::tempdir().unwrap();
     assert!(message(&["start"], NEVER).starts_with("no configuration file was named: write --config"));
@@ -158,7 +201,7 @@ fn a_command_line_that_cannot_work_is_told_what_to_write() {
     for (line, says) in [
         (
             &[] as &[&str],
-            "no verb is given: write one of bootstrap, start, plan, daemon, reset, ignition, version",
+            "no verb is given: write one of bootstrap, start, plan, daemon, preflight, reset, ignition, version",
         ),
         (&["canary"], "there is no such verb: write one of bootstrap, start,"),
         (&["ignition"], "<DIR> is missing"),

@@ -13,6 +13,7 @@ const ORDER: &[&[&str]] = &[
     &["operation", "report"],
     &["observe", "store", "fetch", "containerd", "apply"],
     &["cluster", "azure"],
+    &["look"],
     &["exit", "log", "daemon", "verb"],
     &["cli"],
 ];

@@ -12,7 +12,8 @@ use image::Digest;
 
 use crate::model::State;
 
-const STATE: HostPath = HostPath::fixed("/etc/aks-flex-node/daemon-state.json");
+/// The state of a node; there is none where there is no node.
+pub const STATE: HostPath = HostPath::fixed("/etc/aks-flex-node/daemon-state.json");
 const CHECKSUM: HostPath = HostPath::fixed("/etc/aks-flex-node/daemon-state.json.sha256");
 
 /// Why the state can't be had or kept.

@@ -5,6 +5,7 @@ mod daemon;
 mod ignition;
 pub mod nspawn_lifecycle;
 pub mod plan;
+mod preflight;
 mod recover;
 mod self_check;
 mod start;
@@ -29,6 +30,7 @@ pub use bootstrap::bootstrap;
 pub use daemon::daemon;
 pub use ignition::ignition;
 pub use plan::plan_start;
+pub use preflight::{Asked, preflight};
 pub use recover::recover;
 pub use self_check::self_check;
 pub use start::start;
@@ -61,12 +63,21 @@ impl Surroundings {
     /// # Errors
     /// There is none, or it can't work.
     pub fn settings(&self, path: &str) -> Result<Settings, Failure> {
+        let settings = self.settings_as_they_are(path)?;
+        config::guard(&self.host, path);
+        Ok(settings)
+    }
+
+    /// The same, and leaves the file as it is.
+    ///
+    /// # Errors
+    /// As [`Surroundings::settings`].
+    pub fn settings_as_they_are(&self, path: &str) -> Result<Settings, Failure> {
         let name = self.host.host_name().unwrap_or_else(|error| {
             tracing::warn!(%error, "the host's name can't be read");
             String::new()
         });
         let loaded = config::load(&self.host, path, &name)?;
-        config::guard(&self.host, path);
         self.log.set_level(loaded.settings.log_level());
         self.tell(&loaded);
         Ok(loaded.settings)

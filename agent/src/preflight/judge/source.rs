@@ -1,0 +1,73 @@
+//! Where the machine's file system and programs come from.
+
+use crate::preflight::{Check, Finding, Remedy, Seen};
+
+/// What came of asking for one source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// It is there.
+    Reachable,
+    /// Its server's name can't be resolved.
+    Unnamed,
+    /// It can't be had, in our words.
+    Away(String),
+}
+
+const NETWORK: Remedy = Remedy::new(
+    "let this host reach the server, through a mirror or a proxy if it must, and see that the configured version has been released",
+);
+
+/// The check that a component of the plan belongs to.
+fn check_of(component: &str) -> Check {
+    match component {
+        "kubelet" | "kubectl" | "kube-proxy" => Check::KubernetesArtifacts,
+        "containerd" | "runc" | "crictl" => Check::CriArtifacts,
+        "cni" => Check::CniArtifacts,
+        _ => Check::NpdArtifact,
+    }
+}
+
+/// `kubernetes-artifacts`, `cri-artifacts`, `cni-artifacts`, `npd-artifact`: each component of the plan, and what came of it.
+#[must_use]
+pub fn sources(components: &[(&'static str, Seen<Source>)]) -> Vec<Finding> {
+    let mut found: Vec<Finding> = components
+        .iter()
+        .map(|(component, seen)| {
+            let check = check_of(component);
+            match seen {
+                Ok(Source::Reachable) => check.ok("it can be had"),
+                Ok(Source::Unnamed) => check.skip("its server's name can't be resolved: see the check dns"),
+                Ok(Source::Away(why)) => check.fail(format!("it can't be had: {why}"), NETWORK),
+                Err(why) => check.fail(format!("it can't be had: {why}"), NETWORK),
+            }
+            .on(*component)
+        })
+        .collect();
+    for check in [
+        Check::KubernetesArtifacts,
+        Check::CriArtifacts,
+        Check::CniArtifacts,
+        Check::NpdArtifact,
+    ] {
+        if !found.iter().any(|finding| finding.check == check) {
+            found.push(check.skip("the plan fetches none"));
+        }
+    }
+    found
+}
+
+/// `oci-image`: the machine's file system.
+#[must_use]
+pub fn oci_image(seen: &Seen<Source>) -> Finding {
+    const REGISTRY: Remedy = Remedy::new(
+        "see that bootstrap.ociImage names an image that its registry has for this processor, and that this host reaches the registry, with the \
+         mirror and the credentials of its registries' settings",
+    );
+    let check = Check::OciImage;
+    match seen {
+        Ok(Source::Reachable) => check.ok("the machine's image can be had"),
+        Ok(Source::Unnamed) => check.skip("its registry's name can't be resolved: see the check dns"),
+        Ok(Source::Away(why)) => check.fail(format!("the machine's image can't be had: {why}"), REGISTRY),
+        Err(why) => check.fail(format!("the machine's image can't be had: {why}"), REGISTRY),
+    }
+}

@@ -12,6 +12,7 @@ mod hostexec;
 mod image;
 mod join;
 mod node;
+mod preflight;
 mod report;
 mod runner;
 mod upgrade;
@@ -79,6 +80,7 @@ pub(crate) fn all() -> Vec<Check> {
         .chain(agent::CHECKS)
         .chain(hostexec::CHECKS)
         .chain(image::CHECKS)
+        .chain(preflight::CHECKS)
         .chain(cluster::CHECKS)
         .chain(upgrade::CHECKS)
         .collect()

@@ -19,7 +19,7 @@ pub enum Output {
 /// # Errors
 /// As `start`, before it begins.
 pub fn plan_start(here: &Surroundings, path: &str, output: Output) -> Result<Exit, Failure> {
-    let settings = here.settings(path)?;
+    let settings = here.settings_as_they_are(path)?;
     let plan = start::plan(here, &settings)?;
     let text = match output {
         Output::Text => plan.to_string(),

@@ -56,7 +56,7 @@ pub enum Failure {
     /// The host can't be looked at.
     #[error(transparent)]
     Observe(#[from] observe::Error),
-    /// No goal can be made of the settings.
+    /// No plan can be made of the settings and the host.
     #[error("no node can be planned")]
     Goal(#[from] plan::Unfit),
     /// A step of a plan.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use hostexec::HostPath;
 use units::host::Family;
 
-use crate::model::{Arch, MachineName};
+use crate::model::{Arch, MachineName, Secret};
 
 /// What one look at the host saw.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,13 +31,33 @@ pub struct Facts {
     /// What stands in each machine's folder.
     pub rootfs: BTreeMap<MachineName, Rootfs>,
     /// What is mounted and swapped to at a boot: `/etc/fstab`, where there is one.
-    pub fstab: Option<String>,
-    /// As it was before somebody changed it: `/etc/fstab.bak`, where there is one.
-    pub fstab_kept: Option<String>,
+    pub fstab: Option<HostFile>,
+    /// Whether a copy of an earlier one is there: `/etc/fstab.bak`.
+    pub fstab_kept: Presence,
     /// Docker's settings, where there are any: `/etc/docker/daemon.json`.
-    pub docker: Option<String>,
+    pub docker: Option<HostFile>,
+    /// Of the units that a plan asks about, those that the host has.
+    pub units: Vec<&'static str>,
     /// Firewalls of the host that a unit of its own sets and that may be started.
     pub firewalls: Vec<Family>,
+}
+
+/// A file of the host's own. What is written in its place is no more open than it was.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostFile {
+    /// All of it. It may hold a secret.
+    pub text: Secret<String>,
+    /// Permissions.
+    pub mode: u32,
+}
+
+/// Whether something is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Presence {
+    /// It is.
+    There,
+    /// It is not.
+    Absent,
 }
 
 /// Whether the host has a GPU the agent would have to wire.

@@ -1,13 +1,13 @@
 //! Looks at the host. Reads, and changes nothing.
 
-use std::io;
+use std::{io, os::unix::fs::MetadataExt as _};
 
 use hostexec::{Host, HostPath};
 use units::host::Family;
 
 use crate::{
-    facts::{Facts, Gpu, OsRelease, Rootfs},
-    model::{Arch, MachineName},
+    facts::{Facts, Gpu, HostFile, OsRelease, Presence, Rootfs},
+    model::{Arch, MachineName, Secret},
 };
 
 /// The mark of a whole file system, at its root; written last. It holds the image's name.
@@ -50,11 +50,49 @@ pub fn facts(host: &Host) -> Result<Facts, Error> {
         devices: devices(host)?,
         gpu: gpu(host)?,
         rootfs,
-        fstab: optional(host, "/etc/fstab")?,
-        fstab_kept: optional(host, "/etc/fstab.bak")?,
-        docker: optional(host, "/etc/docker/daemon.json")?,
+        fstab: own_file(host, HostPath::fixed("/etc/fstab"))?,
+        fstab_kept: match host.exists(&HostPath::fixed("/etc/fstab.bak"))? {
+            true => Presence::There,
+            false => Presence::Absent,
+        },
+        docker: own_file(host, HostPath::fixed("/etc/docker/daemon.json"))?,
+        units: units(host)?,
         firewalls: firewalls(host)?,
     })
+}
+
+/// Units that a plan does something about where there are any: others' that stand in a node's way, and ours of settings that may be gone.
+const UNITS: [&str; 5] = [
+    "docker.socket",
+    "docker.service",
+    "kubelet.service",
+    units::host::STATIC_ROUTES,
+    units::host::ROUTE_OVERLAP,
+];
+
+fn units(host: &Host) -> io::Result<Vec<&'static str>> {
+    let mut found = Vec::new();
+    for unit in UNITS {
+        for folder in [units::name::UNIT_DIR, "/run/systemd/system", "/usr/lib/systemd/system"] {
+            let path = HostPath::fixed(folder).join(unit).expect("names of ours are plain");
+            // A masked one is a link to nowhere in particular, and there all the same.
+            if host.exists(&path)? || host.read_link(&path).is_ok() {
+                found.push(unit);
+                break;
+            }
+        }
+    }
+    Ok(found)
+}
+
+fn own_file(host: &Host, path: HostPath) -> io::Result<Option<HostFile>> {
+    let text = match host.read_text(&path) {
+        Ok(text) => Secret::new(text),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let mode = host.metadata(&path)?.mode() & 0o777;
+    Ok(Some(HostFile { text, mode }))
 }
 
 /// Firewalls whose unit the host has, and did not mask. Source: acl-facts, "firewall"; systemd.unit(5), "Unit File Load Path".

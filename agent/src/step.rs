@@ -61,12 +61,18 @@ pub enum Step {
     Reload,
     /// The kernel of the host holds these values.
     Sysctls(Vec<Sysctl>),
-    /// These units of the host don't run, and nobody can start them.
+    /// These units of the host don't run, and nobody starts them: they are masked, or, where the unit is a file of the host's own below
+    /// `/etc`, disabled.
     UnitsMasked(Vec<&'static str>),
     /// The host swaps to nothing, nor will after a boot, whatever makes its swap units.
     SwapOff,
     /// These firewalls of the host let through what a node needs; their other rules are as they were.
     FirewallsOpen(#[serde(serialize_with = "families")] Vec<Family>),
+    /// A unit of the host is started at no boot; one that runs, runs on.
+    UnitDisabled {
+        /// The unit's name.
+        unit: &'static str,
+    },
     /// A unit of the host has run, since the boot, with what these files say.
     UnitCurrent {
         /// The unit's name.
@@ -229,6 +235,17 @@ impl File {
             place,
             path,
             entry: Entry::File { mode: 0o600, content },
+        }
+    }
+
+    /// The host's own file with another content: no more open than it was, and not shown.
+    #[must_use]
+    pub fn like(path: HostPath, mode: u32, text: impl Into<String>) -> Self {
+        let content = Content::Secret(Secret::new(text.into()));
+        Self {
+            place: Place::Host,
+            path,
+            entry: Entry::File { mode, content },
         }
     }
 

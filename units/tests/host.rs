@@ -131,6 +131,7 @@ fn a_route_that_cannot_be_set_fails_and_keeps_no_other_from_being_set() {
     let dir = with_ip("", "");
     let [script, _] = host::static_routes(&[
         route("10.1.0.0/16", None, None, None),
+        route("10.2.0.0/16", None, Some("eth1"), None),
         route("10.4.0.0/16", Some("10.9.0.9"), Some("eth1"), None),
     ]);
     let (code, said) = run(dir.path(), &script.file.text);
@@ -138,7 +139,8 @@ fn a_route_that_cannot_be_set_fails_and_keeps_no_other_from_being_set() {
         (code, said.as_str()),
         (
             1,
-            "no route to 10.1.0.0/16: there is no default route to take its device from\n"
+            "no route to 10.1.0.0/16: there is no default route to take its device from\n\
+             no route to 10.2.0.0/16: there is no default route to take its gateway from\n"
         )
     );
     assert_eq!(

@@ -3,11 +3,14 @@
 use hostexec::{Call, Host, Tool};
 use units::host::{self, Family};
 
-use super::Error;
+use super::{Error, unit};
 
-/// Lets a node's traffic through now. A firewall that does not stand, since its unit has not run yet, is met by the drop-in.
+/// Lets a node's traffic through now. A firewall that does not stand is met by the drop-in, once its unit runs.
 pub(super) async fn open(host: &Host, families: &[Family]) -> Result<(), Error> {
     for family in families {
+        if unit::property(host, family.unit(), "ActiveState").await? != "active" {
+            continue;
+        }
         let tool = match family {
             Family::V4 => Tool::Iptables,
             Family::V6 => Tool::Ip6tables,

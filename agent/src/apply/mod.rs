@@ -156,6 +156,7 @@ async fn make_true(step: &Step, context: &Context) -> Result<(), Error> {
         Step::UnitsMasked(units) => unit::mask(&context.host, units).await,
         Step::SwapOff => swap::off(&context.host).await,
         Step::FirewallsOpen(families) => filter::open(&context.host, families).await,
+        Step::UnitDisabled { unit } => unit::disable(&context.host, unit).await,
         Step::UnitCurrent { unit, reads } => unit::run_current(&context.host, unit, reads).await,
         Step::Rootfs { machine, image } => on_disk(rootfs::unpack(context, *machine, image).await),
         Step::Download(wanted) => on_disk(download::install(context, wanted).await),

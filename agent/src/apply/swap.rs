@@ -2,11 +2,11 @@
 
 use hostexec::{Host, HostPath, Tool};
 
-use super::Error;
+use super::{Error, unit};
 
 /// What the kernel swaps to; its first line names the columns.
 const SWAPS: HostPath = HostPath::fixed("/proc/swaps");
-/// Units of partitions under their other names: they go with the one that systemd made them of.
+/// Units of partitions under their other names, which go with the one that systemd made them of; but for those that somebody wrote.
 const ALIAS: &str = r"dev-disk-by\x2d";
 
 /// Masks every unit that swaps, whatever made it, and then ends what is swapped to. Source: node-agent specification, 5.2.5.
@@ -21,7 +21,11 @@ pub(super) async fn off(host: &Host) -> Result<(), Error> {
     ];
     let listed = host.run(Tool::Systemctl, &line).await?.stdout;
     for unit in to_mask(&listed) {
-        host.run(Tool::Systemctl, &["mask", "--now", &unit]).await?;
+        if unit::is_own_file(host, &unit)? {
+            unit::disable(host, &unit).await?;
+        } else if !unit.starts_with(ALIAS) {
+            host.run(Tool::Systemctl, &["mask", "--now", &unit]).await?;
+        }
     }
     if in_use(host)? {
         host.run(Tool::Swapoff, &["-a"]).await?;
@@ -48,10 +52,7 @@ fn to_mask(listed: &str) -> Vec<String> {
             continue;
         };
         let masked = load == "masked" && words.next() != Some("active");
-        let Some(name) = unit
-            .strip_suffix(".swap")
-            .filter(|name| !name.starts_with(ALIAS) && !masked)
-        else {
+        let Some(name) = unit.strip_suffix(".swap").filter(|_| !masked) else {
             continue;
         };
         // Its swap comes from a service that makes it anew at each boot.
@@ -79,6 +80,7 @@ mod tests {
             [
                 "systemd-zram-setup@zram0.service",
                 "dev-zram0.swap",
+                r"dev-disk-by\x2duuid-1.swap",
                 "swap.img.swap",
                 "dev-sdc1.swap"
             ]

@@ -576,6 +576,8 @@ fn what_a_killed_agent_left_beside_its_files_goes_from_host_and_machine() {
 const SHOWN: &str = r#"case "$1" in
     show) case "$4" in LoadState) name=load ;; *) name=active ;; esac; cat "$root/$5.$name" ;;
     mask) echo masked > "$root/$2.load" ;;
+    is-enabled) cat "$root/$2.enabled"; exit 1 ;;
+    disable) echo disabled > "$root/$2.enabled" ;;
     stop) echo inactive > "$root/$2.active" ;;
     start|restart) echo active > "$root/$2.active" ;;
 esac"#;
@@ -586,22 +588,36 @@ async fn a_unit_is_masked_and_stopped_once() {
     for (unit, load, active) in [
         ("docker.socket", "loaded", "active"),
         ("docker.service", "not-found", "inactive"),
+        ("kubelet.service", "loaded", "active"),
     ] {
         bed.put(&format!("{unit}.load"), load);
         bed.put(&format!("{unit}.active"), active);
     }
-    let step = || Step::UnitsMasked(vec!["docker.socket", "docker.service"]);
+    // Where systemd makes no link.
+    bed.context
+        .host
+        .create_dir(&HostPath::fixed("/etc/systemd/system"), 0o755)
+        .unwrap();
+    bed.put("etc/systemd/system/kubelet.service", "[Service]\n");
+    bed.put("kubelet.service.enabled", "enabled\n");
+    let step = || Step::UnitsMasked(vec!["docker.socket", "docker.service", "kubelet.service"]);
     bed.make(step()).await.unwrap();
     let changes = || {
         bed.calls()
             .into_iter()
-            .filter(|call| !call.contains(" show "))
+            .filter(|call| {
+                ![" show ", " is-enabled "]
+                    .iter()
+                    .any(|question| call.contains(question))
+            })
             .collect::<Vec<_>>()
     };
     let done = [
         "systemctl mask docker.socket",
         "systemctl stop docker.socket",
         "systemctl mask docker.service",
+        "systemctl disable kubelet.service",
+        "systemctl stop kubelet.service",
     ];
     assert_eq!(changes(), done);
     bed.make(step()).await.unwrap();
@@ -631,9 +647,13 @@ async fn na_r23_swap_is_off_once_and_one_that_stays_is_an_error() {
 
 #[tokio::test]
 async fn kubelets_port_is_opened_where_it_is_not() {
+    let systemctl = r#"cat "$root/$5.active""#;
     let iptables = r#"case "$2" in --check) [ -e "$root/open" ] ;; --insert) : > "$root/open" ;; esac"#;
-    let bed = Bed::new(&[("iptables", iptables)]);
-    let step = || Step::FirewallsOpen(vec![units::host::Family::V4]);
+    // ip6tables is not there, nor its firewall up.
+    let bed = Bed::new(&[("iptables", iptables), ("systemctl", systemctl)]);
+    bed.put("iptables.service.active", "active");
+    bed.put("ip6tables.service.active", "inactive");
+    let step = || Step::FirewallsOpen(vec![units::host::Family::V4, units::host::Family::V6]);
     bed.make(step()).await.unwrap();
     bed.make(step()).await.unwrap();
     let inserted = bed.calls().iter().filter(|call| call.contains("--insert")).count();
@@ -652,13 +672,17 @@ async fn a_units_files_are_taken_up_once_since_the_boot() {
     let changes = || {
         bed.calls()
             .into_iter()
-            .filter(|call| !call.contains(" show "))
+            .filter(|call| {
+                ![" show ", " is-enabled "]
+                    .iter()
+                    .any(|question| call.contains(question))
+            })
             .collect::<Vec<_>>()
     };
     for (text, expected) in [
         ("1", &["systemctl start static-routes.service"][..]),
         ("1", &[]),
-        ("2", &["systemctl restart static-routes.service"]),
+        ("2", &["systemctl reload static-routes.service"]),
     ] {
         let before = changes().len();
         bed.context.host.write(&script, text.as_bytes(), 0o755).unwrap();

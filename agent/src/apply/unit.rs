@@ -24,10 +24,7 @@ pub(super) async fn start(host: &Host, unit: &str) -> Result<(), Error> {
 
 /// Has a unit started at every boot.
 pub(super) async fn enable(host: &Host, unit: &str) -> Result<(), Error> {
-    let asked = host
-        .call(Call::new(Tool::Systemctl, &["is-enabled", unit]).any_code())
-        .await?;
-    if asked.stdout.trim() == "enabled" {
+    if is_enabled(host, unit).await? {
         return Ok(());
     }
     host.run(Tool::Systemctl, &["enable", unit]).await?;
@@ -37,8 +34,9 @@ pub(super) async fn enable(host: &Host, unit: &str) -> Result<(), Error> {
 /// Sees to it that none of these units runs, and that nobody starts one.
 pub(super) async fn mask(host: &Host, units: &[&str]) -> Result<(), Error> {
     for unit in units {
-        let state = property(host, unit, "LoadState").await?;
-        if state != "masked" {
+        if is_own_file(host, unit)? {
+            disable(host, unit).await?;
+        } else if property(host, unit, "LoadState").await? != "masked" {
             host.run(Tool::Systemctl, &["mask", unit]).await?;
         }
         // It runs on where it was masked while it ran.
@@ -49,7 +47,32 @@ pub(super) async fn mask(host: &Host, units: &[&str]) -> Result<(), Error> {
     Ok(())
 }
 
-async fn property(host: &Host, unit: &str, name: &str) -> Result<String, Error> {
+/// Whether a unit is a file of the host's own, in whose place systemd makes no link.
+pub(super) fn is_own_file(host: &Host, unit: &str) -> Result<bool, Error> {
+    let Ok(path) = HostPath::fixed(units::name::UNIT_DIR).join(unit) else {
+        return Ok(false);
+    };
+    if host.read_link(&path).is_ok() {
+        return Ok(false);
+    }
+    host.exists(&path).map_err(Error::File)
+}
+
+/// Has a unit started at no boot.
+pub(super) async fn disable(host: &Host, unit: &str) -> Result<(), Error> {
+    if is_enabled(host, unit).await? {
+        host.run(Tool::Systemctl, &["disable", unit]).await?;
+    }
+    Ok(())
+}
+
+async fn is_enabled(host: &Host, unit: &str) -> Result<bool, Error> {
+    let line = ["is-enabled", unit];
+    let asked = host.call(Call::new(Tool::Systemctl, &line).any_code()).await?;
+    Ok(asked.stdout.trim() == "enabled")
+}
+
+pub(super) async fn property(host: &Host, unit: &str, name: &str) -> Result<String, Error> {
     let shown = host
         .run(Tool::Systemctl, &["show", "--value", "--property", name, unit])
         .await?;
@@ -68,7 +91,8 @@ pub(super) async fn run_current(host: &Host, unit: &str, reads: &[HostPath]) -> 
     if active && current {
         return Ok(());
     }
-    let verb = if active { "restart" } else { "start" };
+    // Restarted, it would take along the machine that requires it.
+    let verb = if active { "reload" } else { "start" };
     if let Err(source) = host.run(Tool::Systemctl, &[verb, unit]).await {
         return Err(Error::Unit {
             unit: unit.to_owned(),

@@ -257,7 +257,7 @@ pub(super) struct Versioned {
     pub(super) version: String,
 }
 
-/// Routes of the host. As written: the phase that sets them judges them.
+/// Routes of the host, as written.
 #[derive(Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct HostRouting {

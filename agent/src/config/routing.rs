@@ -143,7 +143,10 @@ mod tests {
             "routeOverlap": {"expectedCidrs": ["10.224.0.0/12"], "mode": "strict"},
         }));
         assert!(bad.is_empty(), "{bad:?}");
-        assert_eq!(routing.routes[0].gateway.is_none(), routing.routes[0].device.is_none());
+        assert_eq!(
+            (routing.routes[0].gateway, routing.routes[0].device.as_deref()),
+            (None, None)
+        );
         assert_eq!(
             (routing.routes[1].device.as_deref(), routing.routes[1].metric),
             (Some("eth1.7"), Some(50))

@@ -45,8 +45,7 @@ pub struct Cause<'a> {
 impl<'a> Cause<'a> {
     /// Whether it tells of a success: started late, recovery is told of the start that runs by then, and not of the one that failed.
     fn is_of_another_start(&self) -> bool {
-        self.message
-            .is_some_and(|message| message.trim_end().ends_with("success"))
+        self.message.is_some_and(|message| message.contains(": success"))
     }
 
     /// The invocation, if it is one: 32 digits.

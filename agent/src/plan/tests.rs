@@ -7,7 +7,7 @@ use units::AgentUnit;
 use super::*;
 use crate::{
     config::{self, Access, Mount, Routing},
-    facts::{Facts, Gpu, OsRelease},
+    facts::{Facts, Gpu, HostFile, OsRelease, Presence},
     model::{Arch, MachineName, Secret},
     step::{Content, Entry, File, Place, Plan, Step},
 };
@@ -27,9 +27,13 @@ pub(super) fn facts() -> Facts {
         devices: vec![path("/dev/kvm"), path("/dev/sda")],
         gpu: Gpu::None,
         rootfs: BTreeMap::new(),
-        fstab: Some("LABEL=OEM /oem btrfs\n/swap none swap sw\n".to_owned()),
-        fstab_kept: None,
+        fstab: Some(HostFile {
+            text: Secret::new("LABEL=OEM /oem btrfs\n/swap none swap sw\n".to_owned()),
+            mode: 0o644,
+        }),
+        fstab_kept: Presence::Absent,
         docker: None,
+        units: vec!["docker.service"],
         firewalls: Vec::new(),
     }
 }

@@ -42,6 +42,7 @@ fn files(step: &Step) -> &[File] {
         | Step::SwapOff
         | Step::FirewallsOpen(_)
         | Step::UnitCurrent { .. }
+        | Step::UnitDisabled { .. }
         | Step::Rootfs { .. }
         | Step::Download(_)
         | Step::AgentBinary { .. }
@@ -62,12 +63,13 @@ impl fmt::Display for Step {
             Self::UnitFiles(_) => f.write_str("these are so, and systemd has read them"),
             Self::Reload => f.write_str("systemd has read its units"),
             Self::Sysctls(all) => write!(f, "the kernel holds {} values", all.len()),
-            Self::UnitsMasked(units) => write!(f, "masked and stopped: {}", units.join(", ")),
+            Self::UnitsMasked(units) => write!(f, "kept from running: {}", units.join(", ")),
             Self::SwapOff => f.write_str("nothing is swapped to, nor will be after a boot"),
             Self::FirewallsOpen(families) => {
                 let names: Vec<&str> = families.iter().map(|family| family.program()).collect();
                 write!(f, "forwarding and kubelet's port are open: {}", names.join(", "))
             }
+            Self::UnitDisabled { unit } => write!(f, "{unit} starts at no boot"),
             Self::UnitCurrent { unit, .. } => write!(f, "{unit} has run with what its files say"),
             Self::Rootfs { machine, image } => write!(f, "{machine} holds the image {image}"),
             Self::Download(download) => write!(

@@ -365,7 +365,7 @@ fn link_target<R: Read>(entry: &tar::Entry<'_, R>) -> io::Result<Vec<u8>> {
 fn meta<R: Read>(entry: &mut tar::Entry<'_, R>) -> io::Result<Meta> {
     let mut attributes = Vec::new();
     let mut sparse = Sparse::default();
-    // A malformed extension costs attributes, not the image.
+    // A malformed extension costs attributes, not the image; but what makes a file's bytes is right or an error.
     if let Ok(Some(extensions)) = entry.pax_extensions() {
         for extension in extensions.flatten() {
             sparse.take(extension.key_bytes(), extension.value_bytes())?;

@@ -4,6 +4,7 @@ use hostexec::HostPath;
 use serde_json::{Map, Value};
 
 use crate::{
+    facts::Facts,
     plan::Unfit,
     step::{File, Place, Plan, Step},
 };
@@ -11,18 +12,28 @@ use crate::{
 const CONFIG: HostPath = HostPath::fixed("/etc/docker/daemon.json");
 const KEY: &str = "iptables";
 
-/// Docker does not run, and should somebody start it again, it leaves the packet filter alone.
-pub(super) fn disable(found: Option<&str>) -> Result<Plan, Unfit> {
-    let mask = Plan::task(
-        "disable-docker",
-        Step::UnitsMasked(vec!["docker.socket", "docker.service"]),
-    );
-    let mut plans = vec![mask];
-    if let Some(text) = without_filter(found)? {
-        let file = File::open(Place::Host, CONFIG, 0o644, text);
+const UNITS: [&str; 2] = ["docker.socket", "docker.service"];
+
+/// Docker does not run, and should somebody start it again, it leaves the packet filter alone. Nothing, where there is none (node-agent
+/// specification, Q26).
+pub(super) fn disable(facts: &Facts) -> Result<Option<Plan>, Unfit> {
+    let units: Vec<_> = UNITS.into_iter().filter(|unit| facts.units.contains(unit)).collect();
+    if units.is_empty() && facts.docker.is_none() {
+        return Ok(None);
+    }
+    let mut plans = Vec::new();
+    if !units.is_empty() {
+        plans.push(Plan::task("disable-docker", Step::UnitsMasked(units)));
+    }
+    let found = facts.docker.as_ref();
+    if let Some(text) = without_filter(found.map(|file| file.text.reveal().as_str()))? {
+        let file = match found {
+            Some(found) => File::like(CONFIG, found.mode, text),
+            None => File::open(Place::Host, CONFIG, 0o644, text),
+        };
         plans.push(Plan::task("configure-docker", Step::Files(vec![file])));
     }
-    Ok(Plan::Serial(plans))
+    Ok(Some(Plan::Serial(plans)))
 }
 
 /// The settings with their other keys as they were; none where they say it already.

@@ -15,6 +15,9 @@ use crate::{
     step::{Plan, Step},
 };
 
+/// A kubelet of the host's own.
+const KUBELET: &str = "kubelet.service";
+
 /// The phases of the host, side by side.
 ///
 /// # Errors
@@ -23,14 +26,16 @@ pub(super) fn setup(facts: &Facts, routing: &Routing) -> Result<Plan, Unfit> {
     let mut phases = vec![
         kernel::configure(),
         filter::clearing(),
-        docker::disable(facts.docker.as_deref())?,
-        // Another kubelet would hold the machine's port.
-        Plan::task("disable-host-kubelet", Step::UnitsMasked(vec!["kubelet.service"])),
-        swap::disable(facts.fstab.as_deref(), facts.fstab_kept.as_deref()),
+        swap::disable(facts.fstab.as_ref(), facts.fstab_kept),
     ];
+    phases.extend(docker::disable(facts)?);
+    if facts.units.contains(&KUBELET) {
+        // It would hold the machine's port.
+        phases.push(Plan::task("disable-host-kubelet", Step::UnitsMasked(vec![KUBELET])));
+    }
     phases.extend(filter::firewalls(&facts.firewalls));
     // The check of what routes hide comes after those that are set.
-    let routes: Vec<Plan> = routes::plans(routing);
+    let routes = routes::plans(routing, &facts.units);
     if !routes.is_empty() {
         phases.push(Plan::Serial(routes));
     }

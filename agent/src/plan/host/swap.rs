@@ -4,23 +4,24 @@
 
 use hostexec::HostPath;
 
-use crate::step::{File, Place, Plan, Step};
+use crate::facts::{HostFile, Presence};
+use crate::step::{File, Plan, Step};
 
 const FSTAB: HostPath = HostPath::fixed("/etc/fstab");
 /// As the host had it. Source: node-agent specification, 5.2.5.
 const BACKUP: HostPath = HostPath::fixed("/etc/fstab.bak");
 
 /// No swap now, and none at a boot. What is kept already, is kept.
-pub(super) fn disable(fstab: Option<&str>, kept: Option<&str>) -> Plan {
+pub(super) fn disable(fstab: Option<&HostFile>, kept: Presence) -> Plan {
     let off = Plan::task("disable-swap", Step::SwapOff);
-    let Some((before, after)) = fstab.and_then(|text| Some((text, without_swap(text)?))) else {
+    let changed = fstab.and_then(|found| Some((found, without_swap(found.text.reveal())?)));
+    let Some((found, after)) = changed else {
         return off;
     };
-    let file = |path, text: &str| File::open(Place::Host, path, 0o644, text);
-    // The copy first: a crash between the two loses nothing.
-    let mut files = vec![file(FSTAB, &after)];
-    if kept.is_none() {
-        files.insert(0, file(BACKUP, before));
+    let mut files = vec![File::like(FSTAB, found.mode, after)];
+    if kept == Presence::Absent {
+        // First: a crash between the two loses nothing.
+        files.insert(0, File::like(BACKUP, found.mode, found.text.reveal().as_str()));
     }
     Plan::Serial(vec![Plan::task("write-fstab", Step::Files(files)), off])
 }
@@ -48,7 +49,14 @@ fn without_swap(text: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::step::Entry;
+    use crate::{model::Secret, step::Entry};
+
+    fn found(text: &str) -> HostFile {
+        HostFile {
+            text: Secret::new(text.to_owned()),
+            mode: 0o600,
+        }
+    }
 
     const TABLE: &str = "# swap was on sdb1 once\nLABEL=ROOT / ext4 defaults 0 1\n/swap.img none swap sw 0 0\n\
         UUID=1\tnone\tswap\tdiscard\t0\t0\n  /dev/zram0 none swap defaults\n/dev/sdb1 /var/swap ext4 noswap 0 2\ntmpfs /tmp";
@@ -66,19 +74,25 @@ mod tests {
 
     #[test]
     fn what_the_host_had_is_kept_before_it_is_changed() {
-        let plan = disable(Some(TABLE), None);
+        let plan = disable(Some(&found(TABLE)), Presence::Absent);
         let tasks = plan.tasks();
         let Step::Files(files) = &tasks[0].step else {
             panic!("{plan}")
         };
-        let Entry::File { content, .. } = &files[0].entry else {
+        let Entry::File { content, mode } = &files[0].entry else {
             panic!("{plan}")
         };
+        assert_eq!(*mode, 0o600);
         assert_eq!((&files[0].path, content.bytes()), (&BACKUP, TABLE.as_bytes()));
         assert_eq!(tasks[1].step, Step::SwapOff);
-        assert_eq!(disable(Some("/dev/sda1 / ext4"), None).tasks().len(), 1);
+        assert_eq!(
+            disable(Some(&found("/dev/sda1 / ext4")), Presence::Absent)
+                .tasks()
+                .len(),
+            1
+        );
         // Swap that came back does not take the first copy's place.
-        let again = disable(Some(TABLE), Some("older"));
+        let again = disable(Some(&found(TABLE)), Presence::There);
         assert!(
             matches!(&again.tasks()[0].step, Step::Files(files) if files.len() == 1),
             "{again}"

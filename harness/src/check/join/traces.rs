@@ -9,7 +9,7 @@ use super::Context;
 use crate::host::Host;
 
 /// Files and links below `/etc`, with their modes: the agent's and those that its Ignition config brought. `*` stands for the rest of a name.
-const OURS: [&str; 31] = [
+const OURS: [&str; 27] = [
     "f 600 aks-flex-node-agent.env",
     "f 600 aks-flex-node/config.json",
     "f 600 aks-flex-node/daemon-credentials/client.crt",
@@ -18,7 +18,6 @@ const OURS: [&str; 31] = [
     "l 777 aks-flex-node/daemon-credentials/daemon-controller-current.pem",
     "f 600 aks-flex-node/daemon-state.json",
     "f 600 aks-flex-node/daemon-state.json.sha256",
-    "f 644 docker/daemon.json",
     "f 644 sysctl.d/99-kubernetes.conf",
     "f 644 systemd/nspawn/kube1.nspawn",
     "f 644 systemd/system-preset/20-ignition.preset",
@@ -28,9 +27,6 @@ const OURS: [&str; 31] = [
     "f 644 systemd/system/aks-flex-node-nspawn-post-start@.service",
     "f 644 systemd/system/aks-flex-node-nspawn-pre-start@.service",
     "f 644 systemd/system/aks-flex-node-reset.service",
-    "l 777 systemd/system/docker.service",
-    "l 777 systemd/system/docker.socket",
-    "l 777 systemd/system/kubelet.service",
     "l 777 systemd/system/machines.target.wants/systemd-nspawn@kube1.service",
     "l 777 systemd/system/multi-user.target.wants/aks-flex-node-agent.service",
     "l 777 systemd/system/multi-user.target.wants/aks-flex-node-bootstrap.service",

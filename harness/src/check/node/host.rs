@@ -12,7 +12,7 @@ use crate::host::{Host, Refusal};
 use crate::node::READY;
 use crate::wait;
 
-/// As Azure Container Linux has it.
+/// What it does is what that of Azure Container Linux does.
 const FIREWALL: &str = include_str!("../../../acl/iptables.service");
 const FSTAB: &str = "LABEL=OEM /oem btrfs nofail,x-systemd.device-timeout=1s 0 2\n/swap.img none swap nofail,sw 0 0\n";
 const MACHINE: &str = "systemd-nspawn@kube1.service";
@@ -42,6 +42,8 @@ pub(super) async fn na_r23_fc_x4_phases_of_the_host(context: &Context) -> Result
     let backup = host.read_file("/etc/fstab.bak").await?;
     ensure!(backup == FSTAB, "the copy of fstab is {backup:?}");
     plans(&host).await.context("plan start")?;
+    // Whoever clears the packet filter under the machine takes it along.
+    host.sh("nft add table inet canary").await?;
     starts_again(&host).await.context("a second start")?;
 
     host.exec_ok(&["systemctl", "restart", "iptables.service"]).await?;
@@ -54,7 +56,11 @@ pub(super) async fn na_r23_fc_x4_phases_of_the_host(context: &Context) -> Result
 
 /// Swap in its table, a docker with settings, a firewall with the older backend.
 async fn furnish(host: &Host) -> Result<()> {
-    host.write_file("/etc/fstab", FSTAB, 0o644).await?;
+    host.write_file("/etc/fstab", FSTAB, 0o640).await?;
+    // A file where systemd makes no link.
+    let kubelet = "[Service]\nExecStart=/usr/bin/sleep infinity\n[Install]\nWantedBy=multi-user.target\n";
+    host.write_file("/etc/systemd/system/kubelet.service", kubelet, 0o644)
+        .await?;
     host.write_file("/etc/docker/daemon.json", "{\"data-root\": \"/data\"}\n", 0o600)
         .await?;
     let docker = "[Unit]\nDescription=plays docker\n[Service]\nExecStart=/usr/bin/sleep infinity\n";
@@ -64,6 +70,7 @@ async fn furnish(host: &Host) -> Result<()> {
         .await?;
     host.sh("systemctl daemon-reload
          systemctl enable --now iptables.service
+         systemctl enable --now kubelet.service
          systemctl start docker.service")
         .await
         .map(drop)
@@ -73,22 +80,25 @@ async fn furnish(host: &Host) -> Result<()> {
 async fn is_made(host: &Host) -> Result<()> {
     let fstab = host.read_file("/etc/fstab").await?;
     ensure!(fstab == FSTAB.replace("/swap.img", "# /swap.img"), "fstab is {fstab:?}");
-    let swap = host
-        .sh("systemctl list-units --type=swap --no-legend --plain --state=loaded")
+    let mode = host
+        .sh("stat --format=%a /etc/fstab /etc/fstab.bak /etc/docker/daemon.json")
         .await?;
-    ensure!(swap.trim().is_empty(), "there are swap units: {swap}");
+    ensure!(
+        mode == "640\n640\n600\n",
+        "the modes of the host's own files are {mode:?}"
+    );
     let docker: Value = serde_json::from_str(&host.read_file("/etc/docker/daemon.json").await?)?;
     ensure!(
         docker == json!({"data-root": "/data", "iptables": false}),
         "docker's settings are {docker}"
     );
-    for unit in ["docker.service", "docker.socket", "kubelet.service"] {
+    for (unit, state) in [("docker.service", "masked"), ("kubelet.service", "disabled")] {
         let is = host
             .sh(&format!(
                 "systemctl is-enabled {unit} || :; systemctl is-active {unit} || :"
             ))
             .await?;
-        ensure!(is.starts_with("masked") && !is.contains("\nactive"), "{unit} is {is:?}");
+        ensure!(is.starts_with(state) && !is.contains("\nactive"), "{unit} is {is:?}");
     }
     let cleared = host
         .sh("journalctl --boot --quiet --output=cat --unit=nftables-flush.service | grep --count Finished || :")

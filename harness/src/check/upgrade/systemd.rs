@@ -164,7 +164,7 @@ async fn good(context: &Context, host: &Host) -> Result<()> {
 }
 
 /// Such an image is switched to, fails, and the one before runs again: because of the first failure that starts recovery. Returns what it
-/// was told: of that very start, unless a limit has stopped it.
+/// was told: of that very start, unless a limit has stopped it or recovery came late.
 async fn falls_back(context: &Context, host: &Host, fails: Fails, when: When) -> Result<Told> {
     let good = State::of(host).await?.image;
     let candidate = context.variant(fails.variant).await?;
@@ -204,8 +204,9 @@ async fn falls_back(context: &Context, host: &Host, fails: Fails, when: When) ->
             told.len()
         ),
     }
-    // One that fails at once may do so again before recovery is there, and the way back cuts a start short that systemd began meanwhile:
+    // No loop of it. One that fails at once may do so again before recovery is there, and the way back cuts a start short that systemd began meanwhile:
     // each is a failure to systemd, and recovery then finds nothing to do.
+    ensure!(told.len() <= 4, "recovery ran {} times: {told:?}", told.len());
     Ok(told.swap_remove(0))
 }
 

@@ -143,10 +143,10 @@ async fn snapshot(host: &Host) -> Result<String> {
     .join(" ");
     host.sh(&format!(
         "find /etc /var/lib/unbounded /var/lib/machines/kube1/etc /var/lib/machines/kube1/usr/local -printf '%p %y %m %s %l %T@\\n' \
-             | grep -v -e ' d ' -e /daemon-state | sort
+             | grep -v -e ' d ' -e /daemon-state -e /daemon-credentials | sort
          systemctl show --property=Id,InvocationID {units}
          systemctl --machine=kube1 show --property=Id,InvocationID kubelet.service containerd.service
-         nft list ruleset; iptables -S"
+         nft --stateless list ruleset; iptables -S"
     ))
     .await
 }

@@ -13,6 +13,7 @@ use crate::cache::Cache;
 use crate::cloud::faulty::{self, Door, Fault};
 use crate::cloud::registry;
 use crate::host::Refusal;
+use crate::wait;
 
 /// What all checks together may take, and a container's start on a busy machine.
 const ALL: Duration = Duration::from_secs(20 + 10);
@@ -35,7 +36,12 @@ pub(super) async fn cluster(context: &Context) -> Result<()> {
     clock(&fresh).await?;
     token(&fresh).await?;
     sources(&fresh).await?;
-    wanted("everything was taken back", &fresh.bad().await?, &[])
+    // The host's resolver needs a moment to believe its server again.
+    wait::until_true("everything was taken back", ALL * 4, async || {
+        wanted("everything was taken back", &fresh.bad().await?, &[])?;
+        Ok(true)
+    })
+    .await
 }
 
 /// The bed's authority, and its certificate.

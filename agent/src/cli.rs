@@ -1,22 +1,24 @@
 //! The command line. Deliberately absent: defaults, which are the rooms' own, and values of the environment but for
 //! what systemd tells recovery.
 
+mod args;
+
 use std::io::{self, Write as _};
 
 use clap::{
-    Args, CommandFactory, Parser, Subcommand, ValueEnum,
+    CommandFactory, Parser, Subcommand,
     error::{ContextKind, ContextValue, ErrorKind},
 };
 
 use crate::{
-    bootstrap::Key,
     daemon::recover::Cause,
     exit::{Exit, Failure},
     log::Sink,
     model::MachineName,
-    preflight::Strictness,
     verb::{self, Surroundings, nspawn_lifecycle},
 };
+
+pub use args::{Config, Ignition, Inputs, Phase, PlanOf, Preflight, Spec};
 
 /// The node agent of AKS Flex nodes.
 #[derive(Parser)]
@@ -168,7 +170,7 @@ impl Command {
             Self::Start(config) => verb::start(here, &config.path).await,
             Self::Plan {
                 of: PlanOf::Start { config, output },
-            } => verb::plan_start(here, &config.path, output.into()),
+            } => verb::plan_start(here, &config.path, output),
             Self::Daemon(config) => verb::daemon(here, &config.path).await,
             Self::Reset => Err(Failure::NotYet {
                 command: "reset",
@@ -201,222 +203,10 @@ impl Command {
     }
 }
 
-/// What can be planned.
-#[derive(Subcommand)]
-pub enum PlanOf {
-    /// What `start` would do.
-    Start {
-        /// The configuration.
-        #[command(flatten)]
-        config: Config,
-        /// An outline, or JSON with every file's bytes.
-        #[arg(long, value_enum, default_value = "text")]
-        output: Output,
-    },
-}
-
-/// How something is printed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Output {
-    /// For a person.
-    Text,
-    /// For a program.
-    Json,
-}
-
-impl From<Output> for verb::plan::Output {
-    fn from(output: Output) -> Self {
-        match output {
-            Output::Text => Self::Text,
-            Output::Json => Self::Json,
-        }
-    }
-}
-
-/// Where the configuration is.
-#[derive(Args)]
-pub struct Config {
-    /// The configuration file of the host.
-    #[arg(long = "config", value_name = "PATH", default_value = "", hide_default_value = true)]
-    pub path: String,
-}
-
-/// What to look at, and how it is judged.
-#[derive(Args)]
-pub struct Preflight {
-    /// The configuration.
-    #[command(flatten)]
-    pub config: Config,
-    /// How the report is printed: text or json.
-    #[arg(long, value_name = "FORM", default_value = "text")]
-    pub output: String,
-    /// Checks whose errors are to be warnings, separated by commas, or all; may be repeated.
-    #[arg(long, value_name = "LIST")]
-    pub ignore_preflight_errors: Vec<String>,
-    /// Fail on warnings, too.
-    #[arg(long)]
-    pub fail_on_warnings: bool,
-    /// A check to make, instead of all; may be repeated.
-    #[arg(long, value_name = "NAME")]
-    pub check: Vec<String>,
-}
-
-impl Preflight {
-    fn asked(self) -> verb::Asked {
-        verb::Asked {
-            output: self.output,
-            ignored: self.ignore_preflight_errors,
-            strictness: match self.fail_on_warnings {
-                true => Strictness::Warnings,
-                false => Strictness::Errors,
-            },
-            only: self.check,
-        }
-    }
-}
-
-/// What to render.
-#[derive(Args)]
-pub struct Ignition {
-    /// The folder with the inputs.
-    pub dir: std::path::PathBuf,
-    /// The version of the config: 3.3.0 for older Ignition.
-    #[arg(long, value_enum, default_value = "3.4.0")]
-    pub spec: Spec,
-}
-
-/// A version of Ignition's config.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Spec {
-    /// For Ignition before 2.15.
-    #[value(name = "3.3.0")]
-    Older,
-    /// What Azure Container Linux is given.
-    #[value(name = "3.4.0")]
-    Acl,
-}
-
-impl From<Spec> for butane::Spec {
-    fn from(spec: Spec) -> Self {
-        match spec {
-            Spec::Older => Self::V3_3_0,
-            Spec::Acl => Self::V3_4_0,
-        }
-    }
-}
-
-/// A phase of a machine's life.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Phase {
-    /// Before the machine starts.
-    PreStart,
-    /// After it has started.
-    PostStart,
-    /// When its devices have changed.
-    Reconcile,
-}
-
-/// The inputs of a first boot: each lies over the variable of its name.
-#[derive(Args)]
-pub struct Inputs {
-    /// msi, service-principal or arc.
-    #[arg(long, value_name = "WAY")]
-    auth: Option<String>,
-    #[arg(long, value_name = "ID", help = "Client ID of the managed identity")]
-    msi_client_id: Option<String>,
-    #[arg(long, value_name = "ID", help = "Tenant of the service principal")]
-    sp_tenant_id: Option<String>,
-    #[arg(long, value_name = "ID", help = "Client ID of the service principal")]
-    sp_client_id: Option<String>,
-    #[arg(
-        long,
-        value_name = "PATH",
-        help = "File of the host with the service principal's secret"
-    )]
-    sp_client_secret_file: Option<String>,
-    #[arg(
-        long,
-        value_name = "PATH",
-        help = "File of the host with the service principal's certificate and key"
-    )]
-    sp_client_certificate_file: Option<String>,
-    #[arg(long, help = "Ask Azure for the cluster's data: not part of this release yet")]
-    fetch_bootstrap_data: bool,
-    #[arg(long, value_name = "ID", help = "Resource ID of the cluster")]
-    cluster_resource_id: Option<String>,
-    #[arg(long, value_name = "NAME", help = "Agent pool of the AKS machine")]
-    agent_pool_name: Option<String>,
-    #[arg(long, value_name = "URL", help = "Where the binary install gets the agent")]
-    agent_url: Option<String>,
-    #[arg(long, value_name = "VERSION", help = "Which agent the binary install gets")]
-    agent_version: Option<String>,
-    #[arg(long, value_name = "HEX", help = "Digest of what the binary install gets")]
-    agent_sha256: Option<String>,
-    #[arg(
-        long,
-        value_name = "JSON",
-        help = "Object laid over the configuration; may be repeated"
-    )]
-    config_overrides: Vec<String>,
-    #[arg(long, value_name = "IMAGE", help = "Rootfs image of the machine")]
-    bootstrap_oci_image: Option<String>,
-    #[arg(
-        long,
-        value_name = "SOURCE",
-        help = "Where offline artifacts are: not part of this release yet"
-    )]
-    bootstrap_offline_artifacts_source: Option<String>,
-    #[arg(long, value_name = "PATH", help = "Where the binary install puts the agent")]
-    install_dir: Option<String>,
-    #[arg(long, value_name = "PATH", help = "Where the configuration is written")]
-    config_path: Option<String>,
-    #[arg(long, value_name = "PATH", help = "Agent to run instead of installing one")]
-    installed_agent: Option<String>,
-}
-
-impl Inputs {
-    /// The options that were given.
-    pub fn given(self) -> impl Iterator<Item = (Key, String)> {
-        let single = [
-            (Key::Auth, self.auth),
-            (Key::MsiClientId, self.msi_client_id),
-            (Key::SpTenantId, self.sp_tenant_id),
-            (Key::SpClientId, self.sp_client_id),
-            (Key::SpClientSecretFile, self.sp_client_secret_file),
-            (Key::SpClientCertificateFile, self.sp_client_certificate_file),
-            (
-                Key::FetchBootstrapData,
-                self.fetch_bootstrap_data.then(|| "true".to_owned()),
-            ),
-            (Key::ClusterResourceId, self.cluster_resource_id),
-            (Key::AgentPoolName, self.agent_pool_name),
-            (Key::AgentUrl, self.agent_url),
-            (Key::AgentVersion, self.agent_version),
-            (Key::AgentSha256, self.agent_sha256),
-            (Key::BootstrapOciImage, self.bootstrap_oci_image),
-            (
-                Key::BootstrapOfflineArtifactsSource,
-                self.bootstrap_offline_artifacts_source,
-            ),
-            (Key::InstallDir, self.install_dir),
-            (Key::ConfigPath, self.config_path),
-            (Key::InstalledAgent, self.installed_agent),
-        ];
-        let overrides = self
-            .config_overrides
-            .into_iter()
-            .map(|text| (Key::ConfigOverrides, text));
-        single
-            .into_iter()
-            .filter_map(|(key, value)| Some((key, value?)))
-            .chain(overrides)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{log::Log, model::Mode};
+    use crate::{bootstrap::Key, log::Log, model::Mode};
 
     #[test]
     fn each_input_that_has_an_option_is_given_by_it() {

@@ -31,11 +31,11 @@ pub struct Facts {
     /// What stands in each machine's folder.
     pub rootfs: BTreeMap<MachineName, Rootfs>,
     /// What is mounted and swapped to at a boot: `/etc/fstab`, where there is one.
-    pub fstab: Option<HostFile>,
+    pub fstab: Option<Existing>,
     /// Whether a copy of an earlier one is there: `/etc/fstab.bak`.
     pub fstab_kept: Presence,
     /// Docker's settings, where there are any: `/etc/docker/daemon.json`.
-    pub docker: Option<HostFile>,
+    pub docker: Option<Existing>,
     /// Of the units that a plan asks about, those that the host has.
     pub units: Vec<&'static str>,
     /// Firewalls of the host that a unit of its own sets and that may be started.
@@ -44,7 +44,7 @@ pub struct Facts {
 
 /// A file of the host's own. What is written in its place is no more open than it was.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HostFile {
+pub struct Existing {
     /// All of it. It may hold a secret.
     pub text: Secret<String>,
     /// Permissions.

@@ -6,7 +6,7 @@ use hostexec::{Host, HostPath};
 use units::host::Family;
 
 use crate::{
-    facts::{Facts, Gpu, HostFile, OsRelease, Presence, Rootfs},
+    facts::{Existing, Facts, Gpu, OsRelease, Presence, Rootfs},
     model::{Arch, MachineName, Secret},
 };
 
@@ -85,14 +85,14 @@ fn units(host: &Host) -> io::Result<Vec<&'static str>> {
     Ok(found)
 }
 
-fn own_file(host: &Host, path: HostPath) -> io::Result<Option<HostFile>> {
+fn own_file(host: &Host, path: HostPath) -> io::Result<Option<Existing>> {
     let text = match host.read_text(&path) {
         Ok(text) => Secret::new(text),
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error),
     };
     let mode = host.metadata(&path)?.mode() & 0o777;
-    Ok(Some(HostFile { text, mode }))
+    Ok(Some(Existing { text, mode }))
 }
 
 /// Firewalls whose unit the host has, and did not mask. Source: acl-facts, "firewall"; systemd.unit(5), "Unit File Load Path".

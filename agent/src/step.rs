@@ -63,7 +63,7 @@ pub enum Step {
     Sysctls(Vec<Sysctl>),
     /// These units of the host don't run, and nobody starts them: they are masked, or, where the unit is a file of the host's own below
     /// `/etc`, disabled.
-    UnitsMasked(Vec<&'static str>),
+    UnitsOff(Vec<&'static str>),
     /// The host swaps to nothing, nor will after a boot, whatever makes its swap units.
     SwapOff,
     /// These firewalls of the host let through what a node needs; their other rules are as they were.

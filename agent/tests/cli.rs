@@ -99,7 +99,10 @@ fn preflight_prints_json_alone_and_refuses_what_it_does_not_know_before_any_look
     let mode = fs::metadata(&path).unwrap().permissions().mode();
     let line = ["preflight", "--config", path.to_str().unwrap()];
     for (more, named) in [
-        (["--output", "canary"], "--output: write one of text, json"),
+        (
+            ["--output", "canary"],
+            "a value can't be taken (--output): write one of text, json",
+        ),
         (
             ["--ignore-preflight-errors", "dns,canary"],
             "there are all, AKSMachineGoal, ",

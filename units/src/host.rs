@@ -7,7 +7,7 @@ use hostexec::HostPath;
 
 use crate::machine::HostFile;
 use crate::name;
-use crate::template::fill;
+use crate::template::filled;
 
 /// The unit that clears the packet filter before a machine starts.
 pub const NFTABLES_FLUSH: &str = "nftables-flush.service";
@@ -97,15 +97,6 @@ pub enum Overlap {
     Strict,
 }
 
-/// A file and the mode it is written with.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Written {
-    /// The file.
-    pub file: HostFile,
-    /// Its mode.
-    pub mode: u32,
-}
-
 /// A tool of the host's packet filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Family {
@@ -165,22 +156,20 @@ pub fn firewall(family: Family) -> HostFile {
         line(&kubelet_is_open()),
         line(&open_kubelet()),
     );
-    HostFile {
-        path: in_units(&format!("{}.d/aks-flex-node.conf", family.unit())),
-        text: filled(include_str!("../files/firewall.conf.in"), &[("commands", &commands)]),
-    }
+    unit(
+        &format!("{}.d/aks-flex-node.conf", family.unit()),
+        filled(include_str!("../files/firewall.conf.in"), &[("commands", &commands)]),
+    )
 }
 
 /// The unit that clears the packet filter, and what it reads.
 #[must_use]
-pub fn nftables_flush() -> [Written; 2] {
+pub fn nftables_flush() -> [HostFile; 2] {
     let values = [("machines", &*machines()), ("rules", CLEAR)];
     [
-        Written {
-            file: HostFile {
-                path: HostPath::fixed(CLEAR),
-                text: "flush ruleset\n".to_owned(),
-            },
+        HostFile {
+            path: HostPath::fixed(CLEAR),
+            text: "flush ruleset\n".to_owned(),
             mode: 0o600,
         },
         unit(
@@ -192,7 +181,7 @@ pub fn nftables_flush() -> [Written; 2] {
 
 /// The unit that sets these routes, and its script.
 #[must_use]
-pub fn static_routes(routes: &[Route]) -> [Written; 2] {
+pub fn static_routes(routes: &[Route]) -> [HostFile; 2] {
     let quoted = |text: Option<String>| format!("'{}'", text.unwrap_or_default());
     let lines: Vec<String> = routes
         .iter()
@@ -222,7 +211,7 @@ pub fn static_routes(routes: &[Route]) -> [Written; 2] {
 
 /// The unit that looks whether these networks are hidden, and its script.
 #[must_use]
-pub fn route_overlap(networks: &[Network], overlap: Overlap) -> [Written; 2] {
+pub fn route_overlap(networks: &[Network], overlap: Overlap) -> [HostFile; 2] {
     let lines: Vec<String> = networks
         .iter()
         .map(|network| format!("    check {network} {}", network.probe()))
@@ -250,28 +239,22 @@ fn machines() -> String {
         .join(" ")
 }
 
-fn unit(name: &str, text: String) -> Written {
-    let path = in_units(name);
-    Written {
-        file: HostFile { path, text },
+/// A unit, or a drop-in of one.
+fn unit(name: &str, text: String) -> HostFile {
+    let path = HostPath::new(format!("{}/{name}", name::UNIT_DIR)).expect("names of ours are plain");
+    HostFile {
+        path,
+        text,
         mode: 0o644,
     }
 }
 
-fn script(path: &'static str, text: String) -> Written {
-    let path = HostPath::fixed(path);
-    Written {
-        file: HostFile { path, text },
+fn script(path: &'static str, text: String) -> HostFile {
+    HostFile {
+        path: HostPath::fixed(path),
+        text,
         mode: 0o755,
     }
-}
-
-fn in_units(name: &str) -> HostPath {
-    HostPath::new(format!("{}/{name}", name::UNIT_DIR)).expect("names of ours are plain")
-}
-
-fn filled(template: &str, values: &[(&str, &str)]) -> String {
-    fill(template, values).expect("the templates' names and the values are those of the tests")
 }
 
 #[cfg(test)]
@@ -308,7 +291,6 @@ mod tests {
         ]
         .into_iter()
         .flatten()
-        .map(|written| written.file)
         .collect();
         files.extend(Family::ALL.map(firewall));
         files
@@ -326,7 +308,7 @@ mod tests {
     #[test]
     fn a_check_that_only_warns_never_keeps_a_machine_from_its_start() {
         let [script, _] = route_overlap(&[network("10.0.0.0/8")], Overlap::Warn);
-        assert!(script.file.text.ends_with("exit 0\n"), "{}", script.file.text);
+        assert!(script.text.ends_with("exit 0\n"), "{}", script.text);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use hostexec::HostPath;
 
 use crate::name;
 use crate::service::ServiceName;
-use crate::template::fill;
+use crate::template::filled;
 
 /// What a machine is given of its host.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,13 +50,15 @@ pub enum Access {
     ReadWrite,
 }
 
-/// A file of the host, ready to be written with mode `0644`.
+/// A file of the host, ready to be written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostFile {
     /// Where it belongs.
     pub path: HostPath,
     /// The whole file.
     pub text: String,
+    /// Permissions.
+    pub mode: u32,
 }
 
 /// Why a machine's files cannot be rendered.
@@ -116,7 +118,7 @@ impl Machine<'_> {
             });
         }
         let text = include_str!("../files/machine.nspawn.in");
-        Ok(filled(text, &[("machine", self.name), ("binds", &lines.join("\n"))]))
+        Ok(trimmed(text, &[("machine", self.name), ("binds", &lines.join("\n"))]))
     }
 
     fn drop_in(&self) -> Result<String, MachineError> {
@@ -133,7 +135,7 @@ impl Machine<'_> {
             ("post_start", &*name::NSPAWN_POST_START.replace('@', "@%i")),
             ("devices", &*lines.join("\n")),
         ];
-        Ok(filled(include_str!("../files/machine-override.conf.in"), &values))
+        Ok(trimmed(include_str!("../files/machine-override.conf.in"), &values))
     }
 
     fn dependencies(&self) -> String {
@@ -142,7 +144,7 @@ impl Machine<'_> {
             names if names.is_empty() => names,
             names => format!("Requires={names}\nAfter={names}"),
         };
-        filled(
+        trimmed(
             include_str!("../files/machine-dependencies.conf.in"),
             &[("required", &lines)],
         )
@@ -155,12 +157,16 @@ fn sorted<T: Ord>(all: &[T]) -> std::collections::BTreeSet<&T> {
 
 fn file(path: String, text: String) -> HostFile {
     let path = HostPath::new(path).expect("folders of ours and a checked name make a plain path");
-    HostFile { path, text }
+    HostFile {
+        path,
+        text,
+        mode: 0o644,
+    }
 }
 
-fn filled(template: &str, values: &[(&str, &str)]) -> String {
-    let text = fill(template, values).expect("the templates' names and the values are those of the tests");
-    text.trim_end().to_owned() + "\n"
+/// Lists at the end of these may be empty.
+fn trimmed(template: &str, values: &[(&str, &str)]) -> String {
+    filled(template, values).trim_end().to_owned() + "\n"
 }
 
 fn writable(path: &HostPath) -> Result<String, MachineError> {

@@ -44,6 +44,11 @@ pub(crate) fn fill(template: &str, values: &[(&str, &str)]) -> Result<String, Te
     }
 }
 
+/// The same, of a template of ours and its own values.
+pub(crate) fn filled(template: &str, values: &[(&str, &str)]) -> String {
+    fill(template, values).expect("the templates' names and the values are those of the tests")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

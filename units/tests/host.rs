@@ -10,7 +10,8 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
 
-use units::host::{self, Network, Overlap, Route, Written};
+use units::host::{self, Network, Overlap, Route};
+use units::machine::HostFile;
 
 fn network(text: &str) -> Network {
     text.parse().unwrap()
@@ -25,7 +26,7 @@ fn route(destination: &str, gateway: Option<&str>, device: Option<&str>, metric:
     }
 }
 
-fn all() -> Vec<Written> {
+fn all() -> Vec<HostFile> {
     [
         host::nftables_flush(),
         host::static_routes(&[route("10.1.0.0/16", None, None, None)]),
@@ -46,11 +47,11 @@ fn systemd_finds_nothing_to_say_of_any_of_them() {
     )
     .unwrap();
     for written in all() {
-        let Some(name) = written.file.path.as_str().strip_prefix("/etc/systemd/system/") else {
+        let Some(name) = written.path.as_str().strip_prefix("/etc/systemd/system/") else {
             continue;
         };
         let path = dir.path().join(name);
-        fs::write(&path, &written.file.text).unwrap();
+        fs::write(&path, &written.text).unwrap();
         let output = Command::new("systemd-analyze")
             .args(["verify", "--man=no"])
             .arg(&path)
@@ -116,7 +117,7 @@ fn what_a_route_lacks_is_taken_from_the_default_route() {
         route("10.3.0.0/16", Some("10.0.0.9"), None, None),
         route("10.4.0.0/16", Some("10.9.0.9"), Some("eth1"), None),
     ]);
-    assert_eq!(run(dir.path(), &script.file.text), (0, String::new()));
+    assert_eq!(run(dir.path(), &script.text), (0, String::new()));
     assert_eq!(
         fs::read_to_string(dir.path().join("log")).unwrap(),
         "-4 route replace 10.1.0.0/16 via 10.0.0.1 dev eth0\n\
@@ -134,7 +135,7 @@ fn a_route_that_cannot_be_set_fails_and_keeps_no_other_from_being_set() {
         route("10.2.0.0/16", None, Some("eth1"), None),
         route("10.4.0.0/16", Some("10.9.0.9"), Some("eth1"), None),
     ]);
-    let (code, said) = run(dir.path(), &script.file.text);
+    let (code, said) = run(dir.path(), &script.text);
     assert_eq!(
         (code, said.as_str()),
         (
@@ -188,10 +189,7 @@ fn a_network_that_another_device_takes_is_told_and_fails_only_where_it_must() {
         let networks: Vec<Network> = networks.iter().map(|text| network(text)).collect();
         let [script, _] = host::route_overlap(&networks, overlap);
         let out = dir.path().join("run");
-        let text = script
-            .file
-            .text
-            .replace("/run/aks-flex-node", &out.display().to_string());
+        let text = script.text.replace("/run/aks-flex-node", &out.display().to_string());
         // What an earlier run found is forgotten.
         for name in ["route-overlap.ok", "route-overlap.detected"] {
             fs::create_dir_all(&out).unwrap();

@@ -153,7 +153,7 @@ async fn make_true(step: &Step, context: &Context) -> Result<(), Error> {
         },
         Step::Reload => unit::reload(&context.host).await,
         Step::Sysctls(wanted) => sysctl::set(&context.host, wanted).await,
-        Step::UnitsMasked(units) => unit::mask(&context.host, units).await,
+        Step::UnitsOff(units) => unit::turn_off(&context.host, units).await,
         Step::SwapOff => swap::off(&context.host).await,
         Step::FirewallsOpen(families) => filter::open(&context.host, families).await,
         Step::UnitDisabled { unit } => unit::disable(&context.host, unit).await,

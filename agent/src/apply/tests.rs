@@ -17,6 +17,8 @@ use crate::{
     step::{Content, Download, Entry, File, Place, Proof, Sysctl, Unpack},
 };
 
+mod host;
+
 struct Bed {
     dir: tempfile::TempDir,
     context: Context,
@@ -57,6 +59,16 @@ impl Bed {
     fn calls(&self) -> Vec<String> {
         let text = fs::read_to_string(self.dir.path().join("log")).unwrap_or_default();
         text.lines().map(str::to_owned).collect()
+    }
+
+    /// The calls that ask for more than an answer.
+    fn changes(&self) -> Vec<String> {
+        let asks = |call: &String| {
+            [" show ", " is-enabled "]
+                .iter()
+                .any(|question| call.contains(question))
+        };
+        self.calls().into_iter().filter(|call| !asks(call)).collect()
     }
 
     fn put(&self, path: &str, text: &str) {
@@ -570,123 +582,4 @@ fn what_a_killed_agent_left_beside_its_files_goes_from_host_and_machine() {
     sweep(host, Some(machine)).unwrap();
     assert!(left.iter().all(|path| !host.exists(path).unwrap()));
     assert_eq!(host.read(&whole).unwrap(), b"whole");
-}
-
-/// Of a unit that `$root/<unit>.load` and `.active` describe.
-const SHOWN: &str = r#"case "$1" in
-    show) case "$4" in LoadState) name=load ;; *) name=active ;; esac; cat "$root/$5.$name" ;;
-    mask) echo masked > "$root/$2.load" ;;
-    is-enabled) cat "$root/$2.enabled"; exit 1 ;;
-    disable) echo disabled > "$root/$2.enabled" ;;
-    stop) echo inactive > "$root/$2.active" ;;
-    start|restart) echo active > "$root/$2.active" ;;
-esac"#;
-
-#[tokio::test]
-async fn a_unit_is_masked_and_stopped_once() {
-    let bed = Bed::new(&[("systemctl", SHOWN)]);
-    for (unit, load, active) in [
-        ("docker.socket", "loaded", "active"),
-        ("docker.service", "not-found", "inactive"),
-        ("kubelet.service", "loaded", "active"),
-    ] {
-        bed.put(&format!("{unit}.load"), load);
-        bed.put(&format!("{unit}.active"), active);
-    }
-    // Where systemd makes no link.
-    bed.context
-        .host
-        .create_dir(&HostPath::fixed("/etc/systemd/system"), 0o755)
-        .unwrap();
-    bed.put("etc/systemd/system/kubelet.service", "[Service]\n");
-    bed.put("kubelet.service.enabled", "enabled\n");
-    let step = || Step::UnitsMasked(vec!["docker.socket", "docker.service", "kubelet.service"]);
-    bed.make(step()).await.unwrap();
-    let changes = || {
-        bed.calls()
-            .into_iter()
-            .filter(|call| {
-                ![" show ", " is-enabled "]
-                    .iter()
-                    .any(|question| call.contains(question))
-            })
-            .collect::<Vec<_>>()
-    };
-    let done = [
-        "systemctl mask docker.socket",
-        "systemctl stop docker.socket",
-        "systemctl mask docker.service",
-        "systemctl disable kubelet.service",
-        "systemctl stop kubelet.service",
-    ];
-    assert_eq!(changes(), done);
-    bed.make(step()).await.unwrap();
-    assert_eq!(changes(), done);
-}
-
-#[tokio::test]
-async fn na_r23_swap_is_off_once_and_one_that_stays_is_an_error() {
-    let swapoff = r#"[ -e "$root/stubborn" ] || head -n 1 "$root/proc/swaps" > "$root/new"; mv "$root/new" "$root/proc/swaps" || :"#;
-    let systemctl = r#"case "$1" in list-units) cat "$root/units" ;; esac"#;
-    let bed = Bed::new(&[("systemctl", systemctl), ("swapoff", swapoff)]);
-    bed.put("units", "swap.img.swap loaded active active /swap.img\n");
-    bed.context.host.create_dir(&HostPath::fixed("/proc"), 0o755).unwrap();
-    let table = "Filename\tType\tSize\tUsed\tPriority\n/swap.img file 1 0 -2\n";
-    bed.put("proc/swaps", table);
-    bed.make(Step::SwapOff).await.unwrap();
-    assert_eq!(bed.calls()[1..], ["systemctl mask --now swap.img.swap", "swapoff -a"]);
-    // A second time there is nothing to do.
-    bed.put("units", "swap.img.swap masked inactive dead swap.img.swap\n");
-    bed.make(Step::SwapOff).await.unwrap();
-    assert_eq!(bed.calls().len(), 4);
-    bed.put("proc/swaps", table);
-    bed.put("stubborn", "");
-    let error = bed.fails(Step::SwapOff).await;
-    assert!(error.contains("see /proc/swaps"), "{error}");
-}
-
-#[tokio::test]
-async fn kubelets_port_is_opened_where_it_is_not() {
-    let systemctl = r#"cat "$root/$5.active""#;
-    let iptables = r#"case "$2" in --check) [ -e "$root/open" ] ;; --insert) : > "$root/open" ;; esac"#;
-    // ip6tables is not there, nor its firewall up.
-    let bed = Bed::new(&[("iptables", iptables), ("systemctl", systemctl)]);
-    bed.put("iptables.service.active", "active");
-    bed.put("ip6tables.service.active", "inactive");
-    let step = || Step::FirewallsOpen(vec![units::host::Family::V4, units::host::Family::V6]);
-    bed.make(step()).await.unwrap();
-    bed.make(step()).await.unwrap();
-    let inserted = bed.calls().iter().filter(|call| call.contains("--insert")).count();
-    assert_eq!(inserted, 1, "{:?}", bed.calls());
-}
-
-#[tokio::test]
-async fn a_units_files_are_taken_up_once_since_the_boot() {
-    let bed = Bed::new(&[("systemctl", SHOWN)]);
-    let script = HostPath::fixed("/etc/aks-flex-node/static-routes.sh");
-    let step = || Step::UnitCurrent {
-        unit: "static-routes.service",
-        reads: vec![script.clone()],
-    };
-    bed.put("static-routes.service.active", "inactive");
-    let changes = || {
-        bed.calls()
-            .into_iter()
-            .filter(|call| {
-                ![" show ", " is-enabled "]
-                    .iter()
-                    .any(|question| call.contains(question))
-            })
-            .collect::<Vec<_>>()
-    };
-    for (text, expected) in [
-        ("1", &["systemctl start static-routes.service"][..]),
-        ("1", &[]),
-        ("2", &["systemctl reload static-routes.service"]),
-    ] {
-        let before = changes().len();
-        bed.context.host.write(&script, text.as_bytes(), 0o755).unwrap();
-        bed.make(step()).await.unwrap();
-        assert_eq!(changes()[before..], *expected, "{text}");
-    }
 }

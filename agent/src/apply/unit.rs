@@ -32,7 +32,7 @@ pub(super) async fn enable(host: &Host, unit: &str) -> Result<(), Error> {
 }
 
 /// Sees to it that none of these units runs, and that nobody starts one.
-pub(super) async fn mask(host: &Host, units: &[&str]) -> Result<(), Error> {
+pub(super) async fn turn_off(host: &Host, units: &[&str]) -> Result<(), Error> {
     for unit in units {
         if is_own_file(host, unit)? {
             disable(host, unit).await?;

@@ -44,7 +44,7 @@ pub struct Cause<'a> {
 
 impl<'a> Cause<'a> {
     /// Whether it tells of a success: started late, recovery is told of the start that runs by then, and not of the one that failed.
-    fn is_of_another_start(&self) -> bool {
+    fn is_late(&self) -> bool {
         self.message.is_some_and(|message| message.contains(": success"))
     }
 
@@ -146,7 +146,7 @@ async fn why(host: &Host, unit: &Unit, cause: Cause<'_>, start: Option<&str>) ->
     if log.trim().is_empty() {
         log = last_lines(host, &["_SYSTEMD_UNIT=", name::AGENT].concat()).await;
     }
-    let how = match cause.message.filter(|_| !cause.is_of_another_start()) {
+    let how = match cause.message.filter(|_| !cause.is_late()) {
         Some(message) => message.to_owned(),
         None => unit.how(),
     };
@@ -158,7 +158,7 @@ const FAILED: &str = "MESSAGE_ID=d9b373ed55a64feb8242e02dbe79a49c";
 
 /// The start that failed: the one that recovery was told of, or, if that goes on, the last that systemd says has failed.
 async fn failed_start(host: &Host, cause: Cause<'_>) -> Option<String> {
-    if !cause.is_of_another_start() {
+    if !cause.is_late() {
         return cause.invocation().map(str::to_owned);
     }
     let unit = ["UNIT=", name::AGENT].concat();

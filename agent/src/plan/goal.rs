@@ -22,7 +22,7 @@ pub enum Unfit {
     Machine(#[from] MachineError),
     /// A file of the host's own, which is not ours to throw away.
     #[error("{path} of the host {wrong}: {write}")]
-    HostFile {
+    Existing {
         /// The file.
         path: HostPath,
         /// What is wrong with it.
@@ -38,7 +38,7 @@ impl Unfit {
     pub const fn may_pass(&self) -> bool {
         match self {
             Self::Setting(_) | Self::Machine(_) => false,
-            Self::HostFile { .. } => true,
+            Self::Existing { .. } => true,
         }
     }
 }

@@ -1,9 +1,9 @@
 //! What systemd on the host reads about a machine.
 
 use hostexec::HostPath;
-use units::machine::{Access, Bind, Device, HostFile, Machine, MachineError};
+use units::machine::{Access, Bind, Device, Machine, MachineError};
 
-use super::{Goal, Unfit, join};
+use super::{Goal, Unfit, host, join};
 use crate::{
     config,
     step::{File, Place, Plan, Step},
@@ -60,6 +60,5 @@ pub(super) fn files(goal: &Goal) -> Result<Vec<File>, MachineError> {
         binds: modules.chain([images]).chain(mounts).collect(),
         required: goal.services.clone(),
     };
-    let file = |HostFile { path, text }| File::open(Place::Host, path, 0o644, text);
-    Ok(machine.files()?.map(file).into())
+    Ok(machine.files()?.map(host::file).into())
 }

@@ -7,7 +7,7 @@ use units::AgentUnit;
 use super::*;
 use crate::{
     config::{self, Access, Mount, Routing},
-    facts::{Facts, Gpu, HostFile, OsRelease, Presence},
+    facts::{Existing, Facts, Gpu, OsRelease, Presence},
     model::{Arch, MachineName, Secret},
     step::{Content, Entry, File, Place, Plan, Step},
 };
@@ -27,7 +27,7 @@ pub(super) fn facts() -> Facts {
         devices: vec![path("/dev/kvm"), path("/dev/sda")],
         gpu: Gpu::None,
         rootfs: BTreeMap::new(),
-        fstab: Some(HostFile {
+        fstab: Some(Existing {
             text: Secret::new("LABEL=OEM /oem btrfs\n/swap none swap sw\n".to_owned()),
             mode: 0o644,
         }),

@@ -38,7 +38,7 @@ fn files(step: &Step) -> &[File] {
         Step::Files(files) | Step::UnitFiles(files) => files,
         Step::Reload
         | Step::Sysctls(_)
-        | Step::UnitsMasked(_)
+        | Step::UnitsOff(_)
         | Step::SwapOff
         | Step::FirewallsOpen(_)
         | Step::UnitCurrent { .. }
@@ -63,7 +63,7 @@ impl fmt::Display for Step {
             Self::UnitFiles(_) => f.write_str("these are so, and systemd has read them"),
             Self::Reload => f.write_str("systemd has read its units"),
             Self::Sysctls(all) => write!(f, "the kernel holds {} values", all.len()),
-            Self::UnitsMasked(units) => write!(f, "kept from running: {}", units.join(", ")),
+            Self::UnitsOff(units) => write!(f, "kept from running: {}", units.join(", ")),
             Self::SwapOff => f.write_str("nothing is swapped to, nor will be after a boot"),
             Self::FirewallsOpen(families) => {
                 let names: Vec<&str> = families.iter().map(|family| family.program()).collect();

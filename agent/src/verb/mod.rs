@@ -4,7 +4,7 @@ mod bootstrap;
 mod daemon;
 mod ignition;
 pub mod nspawn_lifecycle;
-pub mod plan;
+mod plan;
 mod preflight;
 mod recover;
 mod self_check;
@@ -35,6 +35,17 @@ pub use recover::recover;
 pub use self_check::self_check;
 pub use start::start;
 pub use version::version;
+
+/// How something is printed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Output {
+    /// For a person.
+    #[default]
+    #[value(alias = "")]
+    Text,
+    /// For a program, and alone on stdout.
+    Json,
+}
 
 /// What every command is handed: the one read of the install mode, the host, the log.
 #[derive(Clone)]

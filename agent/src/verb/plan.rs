@@ -2,19 +2,10 @@
 
 use std::io::Write as _;
 
-use super::{Surroundings, start};
+use super::{Output, Surroundings, start};
 use crate::exit::{Exit, Failure};
 
-/// How a plan is printed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Output {
-    /// For a person: an outline.
-    Text,
-    /// Every byte of it, secrets left out.
-    Json,
-}
-
-/// Prints the plan of a first start.
+/// Prints the plan of a first start: an outline, or every byte of it but secrets.
 ///
 /// # Errors
 /// As `start`, before it begins.

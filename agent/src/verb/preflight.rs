@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 
-use super::{Surroundings, agent_unit};
+use super::{Output, Surroundings, agent_unit};
 use crate::{
     config::Mistake,
     exit::{Exit, Failure},
@@ -13,18 +13,11 @@ use crate::{
     preflight::{Check, Ignored, Remedy, Report, Status, Strictness, judge},
 };
 
-/// How the report is printed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Output {
-    Text,
-    Json,
-}
-
 /// What is asked for, as the command line has it.
 #[derive(Clone, Debug, Default)]
 pub struct Asked {
     /// `--output`
-    pub output: String,
+    pub output: Output,
     /// `--ignore-preflight-errors`
     pub ignored: Vec<String>,
     /// `--fail-on-warnings`
@@ -38,11 +31,6 @@ pub struct Asked {
 /// # Errors
 /// The command line or the configuration can't work, or the host can't be looked at for a plan. What a check finds is in the report.
 pub async fn preflight(here: &Surroundings, path: &str, asked: &Asked) -> Result<Exit, Failure> {
-    let output = match asked.output.as_str() {
-        "" | "text" => Output::Text,
-        "json" => Output::Json,
-        _ => return Err(Failure::Usage("--output: write one of text, json".to_owned())),
-    };
     let ignored = Ignored::parse(asked.ignored.iter().map(String::as_str))
         .map_err(|_| unknown("--ignore-preflight-errors", "all, "))?;
     let only: Result<_, _> = asked.only.iter().map(|name| name.parse()).collect();
@@ -67,7 +55,7 @@ pub async fn preflight(here: &Surroundings, path: &str, asked: &Asked) -> Result
             }
             None
         }
-        Err(Unfit::HostFile { path, wrong, write }) => {
+        Err(Unfit::Existing { path, wrong, write }) => {
             found.push(
                 Check::HostTargets
                     .fail(format!("the file {wrong}"), Remedy::new(write))
@@ -95,7 +83,7 @@ pub async fn preflight(here: &Surroundings, path: &str, asked: &Asked) -> Result
     found.extend(look::look(&subject, &only).await);
 
     let report = Report::of(found, &ignored, asked.strictness);
-    let text = match output {
+    let text = match asked.output {
         Output::Text => report.to_string(),
         Output::Json => report.json(),
     };

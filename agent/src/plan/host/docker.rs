@@ -23,7 +23,7 @@ pub(super) fn disable(facts: &Facts) -> Result<Option<Plan>, Unfit> {
     }
     let mut plans = Vec::new();
     if !units.is_empty() {
-        plans.push(Plan::task("disable-docker", Step::UnitsMasked(units)));
+        plans.push(Plan::task("disable-docker", Step::UnitsOff(units)));
     }
     let found = facts.docker.as_ref();
     if let Some(text) = without_filter(found.map(|file| file.text.reveal().as_str()))? {
@@ -41,7 +41,7 @@ fn without_filter(found: Option<&str>) -> Result<Option<String>, Unfit> {
     let text = found.unwrap_or_default().trim();
     let mut settings: Map<String, Value> = match text {
         "" => Map::new(),
-        text => serde_json::from_str(text).map_err(|_| Unfit::HostFile {
+        text => serde_json::from_str(text).map_err(|_| Unfit::Existing {
             path: CONFIG,
             wrong: "is no JSON object",
             write: "mend it, or remove it where docker is not used",

@@ -8,11 +8,13 @@ mod kernel;
 mod routes;
 mod swap;
 
+use units::machine::HostFile;
+
 use super::Unfit;
 use crate::{
     config::Routing,
     facts::Facts,
-    step::{Plan, Step},
+    step::{File, Place, Plan, Step},
 };
 
 /// A kubelet of the host's own.
@@ -31,7 +33,7 @@ pub(super) fn setup(facts: &Facts, routing: &Routing) -> Result<Plan, Unfit> {
     phases.extend(docker::disable(facts)?);
     if facts.units.contains(&KUBELET) {
         // It would hold the machine's port.
-        phases.push(Plan::task("disable-host-kubelet", Step::UnitsMasked(vec![KUBELET])));
+        phases.push(Plan::task("disable-host-kubelet", Step::UnitsOff(vec![KUBELET])));
     }
     phases.extend(filter::firewalls(&facts.firewalls));
     // The check of what routes hide comes after those that are set.
@@ -40,6 +42,11 @@ pub(super) fn setup(facts: &Facts, routing: &Routing) -> Result<Plan, Unfit> {
         phases.push(Plan::Serial(routes));
     }
     Ok(Plan::Parallel(phases))
+}
+
+/// A file as `units` renders it.
+pub(super) fn file(file: HostFile) -> File {
+    File::open(Place::Host, file.path, file.mode, file.text)
 }
 
 #[cfg(test)]

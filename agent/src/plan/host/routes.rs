@@ -1,8 +1,9 @@
 //! `configure-static-routes` and `check-route-overlap`: the host's routes, set and looked at before each start of the machine.
 
-use units::host::{self, Written};
+use hostexec::HostPath;
+use units::{host, machine::HostFile};
 
-use super::filter::file;
+use super::file;
 use crate::{
     config::Routing,
     step::{File, Place, Plan, Step},
@@ -12,7 +13,7 @@ use crate::{
 pub(super) fn plans(routing: &Routing, there: &[&str]) -> Vec<Plan> {
     let mut plans = Vec::new();
     let routes = host::static_routes(&routing.routes);
-    let script = routes[0].file.path.clone();
+    let script = routes[0].path.clone();
     let tasks = ["configure-static-routes", "enable-static-routes", "set-static-routes"];
     if !routing.routes.is_empty() {
         plans.push(unit(tasks, host::STATIC_ROUTES, routes, None));
@@ -30,9 +31,9 @@ pub(super) fn plans(routing: &Routing, there: &[&str]) -> Vec<Plan> {
     plans
 }
 
-fn unit(tasks: [&'static str; 3], unit: &'static str, written: [Written; 2], too: Option<hostexec::HostPath>) -> Plan {
+fn unit(tasks: [&'static str; 3], unit: &'static str, written: [HostFile; 2], too: Option<HostPath>) -> Plan {
     let [configure, enable, run] = tasks;
-    let reads = written.iter().map(|written| written.file.path.clone());
+    let reads = written.iter().map(|written| written.path.clone());
     let reads = reads.chain(too).collect();
     Plan::Serial(vec![
         Plan::task(configure, Step::UnitFiles(written.map(file).into())),
@@ -42,9 +43,9 @@ fn unit(tasks: [&'static str; 3], unit: &'static str, written: [Written; 2], too
 }
 
 /// The unit is not stopped: the machine requires it, and would go with it.
-fn gone(tasks: [&'static str; 3], unit: &'static str, written: [Written; 2]) -> Plan {
+fn gone(tasks: [&'static str; 3], unit: &'static str, written: [HostFile; 2]) -> Plan {
     let [configure, disable, reload] = tasks;
-    let files = written.map(|written| File::absent(Place::Host, written.file.path));
+    let files = written.map(|written| File::absent(Place::Host, written.path));
     Plan::Serial(vec![
         Plan::task(disable, Step::UnitDisabled { unit }),
         Plan::task(configure, Step::Files(files.into())),

@@ -4,7 +4,7 @@
 
 use hostexec::HostPath;
 
-use crate::facts::{HostFile, Presence};
+use crate::facts::{Existing, Presence};
 use crate::step::{File, Plan, Step};
 
 const FSTAB: HostPath = HostPath::fixed("/etc/fstab");
@@ -12,7 +12,7 @@ const FSTAB: HostPath = HostPath::fixed("/etc/fstab");
 const BACKUP: HostPath = HostPath::fixed("/etc/fstab.bak");
 
 /// No swap now, and none at a boot. What is kept already, is kept.
-pub(super) fn disable(fstab: Option<&HostFile>, kept: Presence) -> Plan {
+pub(super) fn disable(fstab: Option<&Existing>, kept: Presence) -> Plan {
     let off = Plan::task("disable-swap", Step::SwapOff);
     let changed = fstab.and_then(|found| Some((found, without_swap(found.text.reveal())?)));
     let Some((found, after)) = changed else {
@@ -51,8 +51,8 @@ mod tests {
     use super::*;
     use crate::{model::Secret, step::Entry};
 
-    fn found(text: &str) -> HostFile {
-        HostFile {
+    fn found(text: &str) -> Existing {
+        Existing {
             text: Secret::new(text.to_owned()),
             mode: 0o600,
         }

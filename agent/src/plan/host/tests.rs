@@ -10,7 +10,7 @@ fn the_hosts_containerd_is_nobodys_to_mask_and_docker_is() {
     let plan = setup(&facts, &Routing::default()).unwrap();
     let mut masked: Vec<&str> = Vec::new();
     for task in plan.tasks() {
-        if let Step::UnitsMasked(units) = &task.step {
+        if let Step::UnitsOff(units) = &task.step {
             masked.extend(units);
         }
     }

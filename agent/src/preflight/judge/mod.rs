@@ -16,3 +16,6 @@ pub use system::{
     Enforcement, ImageTraits, UnitState, containerd_config, containerd_sync, gpu, host_image, machined, runtime,
     selinux, settings, systemd_version, tools, unit, units, user,
 };
+
+#[cfg(test)]
+mod tests;

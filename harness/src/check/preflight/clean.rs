@@ -1,13 +1,19 @@
 //! `preflight.clean`: a host with nothing in the way, which is the same afterwards.
 
+use std::time::Duration;
+
 use anyhow::{Result, ensure};
 
 use super::{CONFIG, Context, Fresh, bad};
 use crate::host::Host;
+use crate::wait;
 
-/// Every file of the host with its mode, owner, size, time and digest, but what is no disk, containerd's store and the journal.
+/// Longer than any boot on a busy machine.
+const REST: Duration = Duration::from_secs(120);
+
+/// Every file of the host with its mode, owner, size, time and digest, but what is no disk, containerd's store, the journal and a login's.
 const FILES: &str = "find / \\( -path /proc -o -path /sys -o -path /dev -o -path /opt/kube -o -path /var/lib/containerd -o -path /run/containerd \
-    -o -path /run/docker -o -path /var/log/journal -o -path /run/log -o -path /run/systemd -o -path /run/udev -o -path /usr \\) -prune \
+    -o -path /run/docker -o -path /var/log/journal -o -path /run/log -o -path /run/systemd -o -path /run/udev -o -path /run/agetty.reload -o -path /usr \\) -prune \
     -o ! -type f -printf '%y %m %U:%G %l %p\\n' -o -printf '%y %m %U:%G %s %T@ %p\\n' | sort; \
     find /etc /var/lib /root /opt -xdev \\( -path /var/lib/containerd -o -path /opt/kube \\) -prune -o -type f -print0 | sort -z | xargs -0 sha256sum";
 
@@ -20,11 +26,22 @@ async fn state(host: &Host) -> Result<String> {
     host.sh(&format!("{FILES}; {KERNEL}")).await
 }
 
+/// Once its boot is over and nothing changes by itself any more.
+async fn at_rest(host: &Host) -> Result<String> {
+    wait::until("the host is at rest", REST, async || {
+        let jobs = host.sh("systemctl list-jobs --no-legend").await?;
+        let first = state(host).await?;
+        let second = state(host).await?;
+        Ok((jobs.trim().is_empty() && first == second).then_some(second))
+    })
+    .await
+}
+
 pub(super) async fn clean(context: &Context) -> Result<()> {
     let fresh = Fresh::new(context).await?;
     // The first run of a container makes what containerd needs for any.
     fresh.bad().await?;
-    let before = state(&fresh.host).await?;
+    let before = at_rest(&fresh.host).await?;
     let report = fresh.report(("", ""), &[]).await?;
     let after = state(&fresh.host).await?;
     let changed: Vec<&str> = after

@@ -108,8 +108,7 @@ async fn leftovers(context: &Context) -> Result<()> {
     let mut joining = context.joining().await?;
     joining.options.disk = Disk::Image(6144);
     let host = context.boot(&joining).await?;
-    context.cloud().cluster.node_ready(host.name(), READY).await?;
-    host.wait_active(&[UNIT], READY).await?;
+    context.is_joined(&host).await?;
     let agent = host.agent();
     alone(&host).await?;
     let kill_daemon = "kill -KILL $(pgrep --full --exact '/usr/bin/aks-flex-node daemon .*')";

@@ -141,12 +141,16 @@ impl Context {
         Ok(host)
     }
 
-    /// Waits until a host that was booted has joined.
+    /// Waits until a host that was booted has joined, in this boot.
     ///
     /// # Errors
     /// It has not, in time.
     pub(crate) async fn is_joined(&self, host: &Host) -> Result<()> {
-        self.cloud().cluster.node_ready(host.name(), READY).await?;
+        let booted = host.booted().await?;
+        self.cloud()
+            .cluster
+            .node_ready_since(host.name(), &booted, READY)
+            .await?;
         host.wait_active(&["aks-flex-node-agent.service"], READY).await
     }
 

@@ -198,6 +198,27 @@ impl Cluster {
         .await
     }
 
+    /// Waits until a node is Ready by a word of its kubelet that is younger than a moment (`2026-01-31T23:59:59Z`): for most of a minute
+    /// the API server goes on to say it of a node that is off.
+    ///
+    /// # Errors
+    /// It is not within the limit.
+    pub(crate) async fn node_ready_since(&self, node: &str, since: &str, limit: Duration) -> Result<()> {
+        wait::until_true(
+            &format!("node {node} is Ready, by what it says since {since}"),
+            limit,
+            async || {
+                let node = self.get("node", node).await?.unwrap_or_default();
+                let conditions = node["status"]["conditions"].as_array();
+                Ok(conditions.into_iter().flatten().any(|condition| {
+                    let heard = condition["lastHeartbeatTime"].as_str().unwrap_or_default();
+                    condition["type"] == "Ready" && condition["status"] == "True" && heard > since
+                }))
+            },
+        )
+        .await
+    }
+
     /// Creates a pod that serves a page and logs a line, on a node.
     ///
     /// # Errors

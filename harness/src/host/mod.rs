@@ -250,6 +250,16 @@ impl Host {
         .await
     }
 
+    /// When its systemd started, in UTC (`2026-01-31T23:59:59Z`).
+    ///
+    /// # Errors
+    /// It died, or does not answer in time.
+    pub(crate) async fn booted(&self) -> Result<String> {
+        self.wait_active(&["basic.target"], LIFE).await?;
+        let date = "date --utc +%FT%TZ --date=$(systemctl show --timestamp=unix --value --property=UserspaceTimestamp)";
+        Ok(self.sh(date).await?.trim().to_owned())
+    }
+
     /// Whether its supervisor lives.
     pub(crate) fn is_on(&self) -> bool {
         self.supervisor().is_some()

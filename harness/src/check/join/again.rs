@@ -24,23 +24,7 @@ pub(super) async fn second_boot(context: &Context) -> Result<()> {
     host.block(&registry, Refusal::Reset).await?;
     let asked = Asked::count(context, &host, &registry).await?;
     host.reboot().await?;
-    let booted = host.exec_ok(&["date", "--utc", "+%FT%TZ"]).await?;
-    let node = host.name();
-    wait::until_true(&format!("node {node} is Ready again"), READY, async || {
-        let node = context
-            .cloud()
-            .cluster
-            .get("node", node)
-            .await?
-            .context("the node is gone")?;
-        let conditions = node["status"]["conditions"].as_array().context("no conditions")?;
-        Ok(conditions.iter().any(|condition| {
-            let heard = condition["lastHeartbeatTime"].as_str().unwrap_or_default();
-            condition["type"] == "Ready" && condition["status"] == "True" && heard > booted.trim()
-        }))
-    })
-    .await?;
-    host.wait_active(&[AGENT], READY).await?;
+    context.is_joined(&host).await?;
     let bootstrap = Bootstrap(&host);
     let skipped = bootstrap.property("ConditionResult").await?;
     let looked = bootstrap.property("ConditionTimestampMonotonic").await?;

@@ -11,8 +11,6 @@ use crate::host::Host;
 use crate::node::READY;
 use crate::wait;
 
-const AGENT: &str = "aks-flex-node-agent.service";
-
 /// Where the settings say that registries' files are.
 const HOSTS_DIR: &str = "/etc/aks-flex-node-agent-hosts";
 
@@ -105,8 +103,7 @@ pub(super) async fn secrets(context: &Context) -> Result<()> {
     };
     let join = async {
         let joined = async {
-            context.cloud().cluster.node_ready(host.name(), READY).await?;
-            host.wait_active(&[AGENT], READY).await?;
+            context.is_joined(&host).await?;
             wait::until_true("the end of the inputs", Duration::from_secs(60), async || {
                 Ok(!host.exists(INPUTS).await?)
             })

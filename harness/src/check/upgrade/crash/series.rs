@@ -18,7 +18,6 @@ use crate::check::upgrade::OVER;
 use crate::check::upgrade::asked::{Asked, insist_on};
 use crate::check::upgrade::state::Readiness;
 use crate::host::{Disk, Host};
-use crate::node::READY;
 use crate::wait::{self, Stop};
 
 /// Within this of a blow, or of the next boot, all holds again.
@@ -69,8 +68,7 @@ impl<'a> Series<'a> {
             joining.options.disk = Disk::Image(DISK);
         }
         let host = context.boot(&joining).await?;
-        context.cloud().cluster.node_ready(host.name(), READY).await?;
-        host.wait_active(&[UNIT], READY).await?;
+        context.is_joined(&host).await?;
         Ok(Self {
             context,
             host,
@@ -317,6 +315,6 @@ impl<'a> Series<'a> {
         let look = Look::of(&self.host).await?;
         let other = self.other(look.image()?).await?;
         self.upgrade(&other).await?;
-        self.context.cloud().cluster.node_ready(self.host.name(), AGAIN).await
+        self.context.is_joined(&self.host).await
     }
 }

@@ -1,21 +1,15 @@
 //! From the start of a host to its node, and which part of it is the agent's own.
 
-use std::path::Path;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
-use serde_json::Value;
+use image::ImageRef;
 
 use super::{Figure, monotonic, seconds};
 use crate::agent::UNIT;
 use crate::cloud::Cloud;
-use crate::command::Command;
 use crate::host::Host;
 use crate::node::READY;
-use crate::progress::step;
-
-/// How often tar unpacks: the median counts.
-const UNPACKED: usize = 3;
 
 /// How the names of those steps begin that wait for others: systemd, the machine, the kubelet.
 const WAITS: [&str; 5] = ["start-", "wait-", "reload-", "enable-", "stop-"];
@@ -24,7 +18,7 @@ const WAITS: [&str; 5] = ["start-", "wait-", "reload-", "enable-", "stop-"];
 ///
 /// # Errors
 /// It does not join in time, or its journal has no steps.
-pub(super) async fn measure(host: &Host, cloud: &Cloud, machine: &Path) -> Result<Vec<Figure>> {
+pub(super) async fn measure(host: &Host, cloud: &Cloud) -> Result<Vec<Figure>> {
     let start = Instant::now();
     host.start().await?;
     host.wait_booted().await?;
@@ -40,7 +34,7 @@ pub(super) async fn measure(host: &Host, cloud: &Cloud, machine: &Path) -> Resul
     let rootfs = steps.iter().find(|step| step.name == "provision-rootfs");
     let rootfs = rootfs.context("no machine in the journal")?;
     let rootfs = rootfs.to - rootfs.from;
-    let bare = step("tar", unpacked(machine)).await?;
+    let bare = pulled(host, &cloud.images.machine).await?;
     let own: Vec<&Step> = steps
         .iter()
         .filter(|step| !WAITS.iter().any(|wait| step.name.starts_with(wait)))
@@ -65,11 +59,11 @@ pub(super) async fn measure(host: &Host, cloud: &Cloud, machine: &Path) -> Resul
             ),
         },
         Figure {
-            what: "the machine's image → its folder, on disk",
+            what: "the machine's image, from its registry → its folder, on disk",
             value: seconds(rootfs),
-            bound: "1.25 × `tar`",
+            bound: "",
             beside: format!(
-                "`tar --zstd -x` of the same layer, without registry, digests and sync, {}: {:.2} ×",
+                "`ctr images pull` and `sync` of the same {}: {:.2} ×",
                 seconds(bare),
                 rootfs / bare
             ),
@@ -77,31 +71,16 @@ pub(super) async fn measure(host: &Host, cloud: &Cloud, machine: &Path) -> Resul
     ])
 }
 
-/// The median time in which tar unpacks the only layer of a layout, in seconds. umoci takes none that zstd packed.
-async fn unpacked(layout: &Path) -> Result<f64> {
-    let blob = |digest: &Value| {
-        let digest = digest.as_str().context("the layout names no digest")?;
-        Ok::<_, anyhow::Error>(layout.join("blobs").join(digest.replace(':', "/")))
-    };
-    let json = |path: &Path| Ok::<Value, anyhow::Error>(serde_json::from_slice(&std::fs::read(path)?)?);
-    let manifest = json(&blob(&json(&layout.join("index.json"))?["manifests"][0]["digest"])?)?;
-    let layer = blob(&manifest["layers"][0]["digest"])?;
-    let scratch = tempfile::tempdir()?;
-    let mut times = Vec::new();
-    for number in 0..UNPACKED {
-        let into = scratch.path().join(number.to_string());
-        std::fs::create_dir(&into)?;
-        let start = Instant::now();
-        Command::line(&["tar", "--zstd", "--xattrs", "--numeric-owner", "-xf"])
-            .arg(&layer)
-            .arg("-C")
-            .arg(&into)
-            .run()
-            .await?;
-        times.push(start.elapsed().as_secs_f64());
-    }
-    times.sort_by(f64::total_cmp);
-    Ok(times[UNPACKED / 2])
+/// The time in which containerd gets and unpacks the machine's image, from the same registry, in seconds. Nothing is left of it.
+async fn pulled(host: &Host, image: &ImageRef) -> Result<f64> {
+    let ctr = "ctr --namespace bench";
+    let script = format!(
+        "s=$EPOCHREALTIME; {ctr} images pull --local --snapshotter overlayfs {image} > /dev/null; sync --file-system /var/lib/containerd; \
+         echo $s $EPOCHREALTIME; {ctr} images rm --sync {image} > /dev/null"
+    );
+    let said = host.sh(&script).await?;
+    let (start, end) = said.trim().split_once(' ').context("two times")?;
+    Ok(end.parse::<f64>()? - start.parse::<f64>()?)
 }
 
 /// A step of the join, as the journal tells it: when it began and ended, in seconds.

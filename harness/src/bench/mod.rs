@@ -2,6 +2,7 @@
 
 mod boot;
 mod door;
+mod unpack;
 mod upgrade;
 
 use std::fmt::Write as _;
@@ -70,14 +71,20 @@ async fn measure(bed: &Bed, ingredients: &Ingredients, options: &cli::Bench) -> 
         bound: "6 MB",
         beside: String::new(),
     }];
+    figures.extend(step("a layer", unpack::measure(&ingredients.machine)).await?);
     let joining = Joining::of(&cloud, &product, "bench1").await?;
     let host = joining.create(&bed.run, &product).await?;
-    figures.extend(step("first boot", boot::measure(&host, &cloud, &ingredients.machine)).await?);
+    figures.extend(step("first boot", boot::measure(&host, &cloud)).await?);
     figures.push(step("idle daemon", idle(&host)).await?);
     figures.extend(step("host-exec", door::measure(&host)).await?);
     figures.push(step("ctr run", container(&host, &product.image, &cloud.images.busybox)).await?);
     figures.extend(step("upgrades", upgrade::measure(&host, &cloud, &product)).await?);
     Ok(figures)
+}
+
+fn median(mut times: Vec<f64>) -> f64 {
+    times.sort_by(f64::total_cmp);
+    times.get(times.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
 /// The time of a line of `--output=short-monotonic`: `[    5.123456] host …`.
@@ -137,8 +144,7 @@ async fn run(host: &Host, what: &[&str]) -> Result<f64> {
         let (start, end) = said.trim().split_once(' ').context("two times")?;
         times.push(end.parse::<f64>()? - start.parse::<f64>()?);
     }
-    times.sort_by(f64::total_cmp);
-    Ok(times[TIMES / 2])
+    Ok(median(times))
 }
 
 fn seconds(time: f64) -> String {

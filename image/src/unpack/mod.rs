@@ -1,20 +1,26 @@
 //! Layers applied to a folder, lowest first, checked while they stream.
 //!
 //! ```text
-//! packed bytes ──▶ digest, size ──▶ gzip | zstd | plain ──▶ diff id ──▶ tar ──▶ tree
+//! packed bytes ──▶ digest, size ──▶ gzip | zstd | plain ──▶ tar ──▶ tree
+//!                                                     └───▶ diff id
 //! ```
+//!
+//! Each of the three has a thread of its own. Memory: a few MB, however large the layer is.
 //!
 //! What a layer holds is not trusted: nothing is read or written outside the folder, whatever links it brings. Whether
 //! the folder is a root file system is for the caller to judge. Source: OCI image-spec 1.1, layer.md.
 
+mod plain;
 mod sparse;
 mod tree;
 
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsStr;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
+use std::panic::resume_unwind;
 use std::path::{Component, Path, PathBuf};
+use std::thread;
 
 use sha2::{Digest as _, Sha256};
 
@@ -104,12 +110,12 @@ pub struct Layer {
 ///
 /// # Errors
 /// When the stream breaks, is not the layer, or an entry can't be made; part of it may lie in the folder then.
-pub fn apply(into: &Path, packed: impl Read, layer: &Layer) -> Result<(), UnpackError> {
+pub fn apply(into: &Path, packed: impl Read + Send, layer: &Layer) -> Result<(), UnpackError> {
     let tree = Tree::open(into).map_err(|source| UnpackError::Folder {
         path: into.to_owned(),
         source,
     })?;
-    let mut packed = Hashed::new(packed, Some(layer.size));
+    let mut packed = Hashed::new(packed, layer.size);
     let unpacked = stream(&tree, &mut packed, layer);
     if let Err(UnpackError::Entry { .. } | UnpackError::Folder { .. }) = unpacked
         && !packed.over
@@ -147,23 +153,27 @@ pub fn apply(into: &Path, packed: impl Read, layer: &Layer) -> Result<(), Unpack
 }
 
 /// Unpacks the archive and gives the digest of what it was once plain.
-fn stream(tree: &Tree, packed: impl Read, layer: &Layer) -> Result<Digest, UnpackError> {
+fn stream<R: Read + Send>(tree: &Tree, packed: &mut Hashed<R>, layer: &Layer) -> Result<Digest, UnpackError> {
     let broken = |source| UnpackError::Read {
         layer: layer.digest.clone(),
         source,
     };
-    let plain = decoder(BufReader::with_capacity(64 << 10, packed)).map_err(broken)?;
-    let mut plain = Hashed::new(plain, None);
-    Pass {
-        tree,
-        layer,
-        made: HashSet::new(),
-        folders: Vec::new(),
-        touched: BTreeMap::new(),
-    }
-    .entries(&mut plain)?;
-    io::copy(&mut plain, &mut io::sink()).map_err(broken)?;
-    Ok(Digest::from_hash(plain.hash))
+    thread::scope(|threads| {
+        let (to_tree, mut plain) = plain::pipe();
+        let (to_hash, hashed) = plain::pipe();
+        threads.spawn(move || plain::feed(packed, &[to_tree, to_hash]));
+        let hash = threads.spawn(move || hashed.digest());
+        Pass {
+            tree,
+            layer,
+            made: HashSet::new(),
+            folders: Vec::new(),
+            touched: BTreeMap::new(),
+        }
+        .entries(&mut plain)?;
+        io::copy(&mut plain, &mut io::sink()).map_err(broken)?;
+        Ok(hash.join().unwrap_or_else(|panic| resume_unwind(panic)))
+    })
 }
 
 /// A reader that hashes and counts what passes, and stops past a limit.
@@ -171,12 +181,12 @@ struct Hashed<R> {
     inner: R,
     hash: Sha256,
     count: u64,
-    limit: Option<u64>,
+    limit: u64,
     over: bool,
 }
 
 impl<R> Hashed<R> {
-    fn new(inner: R, limit: Option<u64>) -> Self {
+    fn new(inner: R, limit: u64) -> Self {
         Self {
             inner,
             hash: Sha256::new(),
@@ -191,25 +201,13 @@ impl<R: Read> Read for Hashed<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.inner.read(buffer)?;
         self.count += read as u64;
-        if self.limit.is_some_and(|limit| self.count > limit) {
+        if self.count > self.limit {
             self.over = true;
             return Err(io::Error::new(io::ErrorKind::InvalidData, "more bytes than were named"));
         }
         self.hash.update(&buffer[..read]);
         Ok(read)
     }
-}
-
-/// Media types lie now and then; the first bytes don't.
-fn decoder<'a, R: BufRead + 'a>(mut packed: R) -> io::Result<Box<dyn Read + 'a>> {
-    let head = packed.fill_buf()?;
-    Ok(if head.starts_with(&[0x1f, 0x8b]) {
-        Box::new(flate2::bufread::MultiGzDecoder::new(packed))
-    } else if head.starts_with(&[0x28, 0xb5, 0x2f, 0xfd]) {
-        Box::new(zstd::stream::read::Decoder::with_buffer(packed)?)
-    } else {
-        Box::new(packed)
-    })
 }
 
 /// One layer on its way into the tree.

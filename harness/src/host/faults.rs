@@ -1,8 +1,14 @@
 //! Faults of one host's network; the other hosts and the cloud don't notice.
 
+use std::time::Duration;
+
 use anyhow::Result;
 
 use super::Host;
+use crate::wait;
+
+/// Within which a port whose link is up has a carrier.
+const CARRIER: Duration = Duration::from_secs(20);
 
 /// How a host's cable is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,10 +56,12 @@ impl Host {
     /// Mends whatever `cut` and `block` did.
     ///
     /// # Errors
-    /// The host is off.
+    /// The host is off, or its port does not come back in time.
     pub(crate) async fn heal(&self) -> Result<()> {
         self.net.ip(&format!("link set {} up", self.port())).await?;
-        self.bridge_state("3").await?;
+        // The kernel refuses as long as it has not taken notice of a carrier, its own time after the link is up.
+        let carried = async || self.bridge_state("3").await.map(|()| true);
+        wait::until_true("the bridge takes the port back", CARRIER, carried).await?;
         self.forget_faults().await;
         Ok(())
     }

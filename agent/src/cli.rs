@@ -170,7 +170,7 @@ impl Command {
             Self::Start(config) => verb::start(here, &config.path).await,
             Self::Plan {
                 of: PlanOf::Start { config, output },
-            } => verb::plan_start(here, &config.path, output),
+            } => verb::plan_start(here, &config.path, output).await,
             Self::Daemon(config) => verb::daemon(here, &config.path).await,
             Self::Reset => Err(Failure::NotYet {
                 command: "reset",

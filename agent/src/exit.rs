@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use crate::{apply, bootstrap, config, daemon, fetch, observe, plan};
+use crate::{apply, bootstrap, bundle, config, daemon, fetch, observe, plan};
 
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +59,9 @@ pub enum Failure {
     /// No plan can be made of the settings and the host.
     #[error("no node can be planned")]
     Goal(#[from] plan::Unfit),
+    /// The offline artifacts that the settings name.
+    #[error("bootstrap.offlineArtifacts.source names a bundle that no node can be made of")]
+    Bundle(#[from] bundle::Error),
     /// A step of a plan.
     #[error(transparent)]
     Apply(#[from] apply::Failed),
@@ -96,6 +99,7 @@ impl Failure {
             Self::Butane(error) => error.may_pass(),
             Self::Apply(failed) => !failed.is_final(),
             Self::Observe(_)
+            | Self::Bundle(_)
             | Self::Recover(_)
             | Self::Tls(_)
             | Self::Tool(_)

@@ -10,6 +10,8 @@ pub mod bootstrap;
 pub mod facts;
 pub mod step;
 
+pub mod offline;
+
 pub mod plan;
 pub mod preflight;
 
@@ -25,6 +27,8 @@ pub mod store;
 pub mod fetch;
 
 pub mod containerd;
+
+pub mod bundle;
 
 pub mod apply;
 

@@ -6,6 +6,7 @@
 mod text;
 
 use hostexec::HostPath;
+use image::Digest;
 use serde::{Serialize, Serializer};
 use units::host::Family;
 
@@ -90,6 +91,21 @@ pub enum Step {
     },
     /// A release is installed in the machine's folder.
     Download(Download),
+    /// These archives, and no others, are in a folder of the host.
+    Archives {
+        /// The folder.
+        #[serde(serialize_with = "text")]
+        folder: HostPath,
+        /// The archives.
+        archives: Vec<Archive>,
+    },
+    /// The machine's containerd has these images, out of the archives that the machine is shown.
+    ImagesImported {
+        /// The machine.
+        machine: MachineName,
+        /// An archive's file in the machine, and the name of the image in it.
+        images: Vec<(String, String)>,
+    },
     /// The running agent's own program is in the machine's folder.
     AgentBinary {
         /// The machine.
@@ -311,12 +327,50 @@ pub struct Download {
     pub component: &'static str,
     /// The version, without a leading `v`.
     pub version: String,
-    /// Where from; holds no secret.
-    pub url: String,
-    /// How the bytes are proved.
-    pub proof: Proof,
+    /// Where from.
+    pub origin: Origin,
     /// What is taken out of it.
     pub unpack: Unpack,
+}
+
+/// Where bytes come from, and what proves them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Origin {
+    /// Their publisher.
+    Url {
+        /// Holds no secret.
+        url: String,
+        /// How they are proved.
+        proof: Proof,
+    },
+    /// A file of the host.
+    File {
+        /// The file.
+        #[serde(serialize_with = "text")]
+        path: HostPath,
+        /// The file beside it that holds its SHA-256 digest in hex; none where a bundle has none.
+        #[serde(serialize_with = "perhaps_text")]
+        proof: Option<HostPath>,
+    },
+    /// A blob of a registry, which its name proves.
+    Blob {
+        /// The repository.
+        repository: String,
+        /// The blob.
+        digest: Digest,
+        /// Its length in bytes.
+        size: u64,
+    },
+}
+
+/// An archive of a container image.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Archive {
+    /// Its file's name among the others.
+    pub name: String,
+    /// Where from.
+    pub origin: Origin,
 }
 
 /// How a download is proved to be what was meant.
@@ -359,6 +413,10 @@ pub struct Member {
     /// Where it goes.
     #[serde(serialize_with = "text")]
     pub to: HostPath,
+}
+
+fn perhaps_text<S: Serializer>(path: &Option<HostPath>, serializer: S) -> Result<S::Ok, S::Error> {
+    path.as_ref().map(HostPath::as_str).serialize(serializer)
 }
 
 fn octal<S: Serializer>(mode: &u32, serializer: S) -> Result<S::Ok, S::Error> {

@@ -8,10 +8,10 @@ use std::{fs, path::Path};
 const ORDER: &[&[&str]] = &[
     &["model"],
     &["config"],
-    &["bootstrap", "facts", "step"],
+    &["bootstrap", "facts", "step", "offline"],
     &["plan", "preflight", "upgrade"],
     &["operation", "report"],
-    &["observe", "store", "fetch", "containerd", "apply"],
+    &["observe", "store", "fetch", "containerd", "bundle", "apply"],
     &["cluster", "azure"],
     &["look"],
     &["exit", "log", "daemon", "verb"],

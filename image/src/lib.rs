@@ -5,6 +5,7 @@
 pub mod digest;
 pub mod layout;
 pub mod oci;
+pub mod on_disk;
 pub mod reference;
 pub mod unpack;
 

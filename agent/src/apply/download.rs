@@ -3,21 +3,17 @@
 //! A program of the machine can't be asked for its version from outside: it wants the machine's libraries. So the record
 //! says which version stands there, and the digests in it prove that the files are still what was installed.
 
-use std::{
-    collections::BTreeMap,
-    fs::File,
-    io::{self, Seek as _},
-};
+use std::{collections::BTreeMap, fs::File, io};
 
 use hostexec::{Host, HostPath};
 use image::Digest;
 use serde::{Deserialize, Serialize};
 
-use super::{Context, Error, file};
+use super::{Context, Error, file, origin};
 use crate::{
     fetch,
     plan::record,
-    step::{Download, Proof, Unpack},
+    step::{Download, Unpack},
 };
 
 /// What was installed. Its file is written last.
@@ -38,19 +34,9 @@ pub(super) async fn install(context: &Context, wanted: &Download) -> Result<(), 
         );
         return Ok(());
     }
-    let mut archive = spool(&context.host).map_err(Error::File)?;
-    match &wanted.proof {
-        Proof::Tls => context.fetcher.file(&wanted.url, &mut archive).await?,
-        Proof::Sha256At(proof) => context.fetcher.proved_file(&wanted.url, proof, &mut archive).await?,
-    };
+    let (archive, _) = origin::bytes(context, &wanted.origin).await?;
     let (host, wanted) = (context.host.clone(), wanted.clone());
     file::blocking(move || Ok(unpack(&host, &wanted, archive))).await?
-}
-
-/// A file without a name on the machines' disk: gone when the agent is, whatever ends it.
-fn spool(host: &Host) -> io::Result<File> {
-    let dir = host.open_dir(&file::MACHINES)?;
-    tempfile::tempfile_in(dir.path())
 }
 
 fn is_installed(host: &Host, wanted: &Download) -> io::Result<bool> {
@@ -76,7 +62,6 @@ fn is_installed(host: &Host, wanted: &Download) -> io::Result<bool> {
 
 fn unpack(host: &Host, wanted: &Download, mut archive: File) -> Result<(), Error> {
     let files = file::inside(host, wanted.machine).map_err(Error::File)?;
-    archive.rewind().map_err(Error::File)?;
     let mut installed = BTreeMap::new();
     // Whatever is half replaced from here on is not what an older record says.
     files.remove(&record(wanted.component)).map_err(Error::File)?;

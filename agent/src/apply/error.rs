@@ -3,6 +3,7 @@
 use std::{any::Any, io};
 
 use hostexec::{Host, HostPath, ToolError};
+use image::on_disk::OnDiskError;
 
 use crate::{
     containerd::{self, PullError, RegistriesError},
@@ -62,6 +63,31 @@ pub enum Error {
     /// Bytes from the network.
     #[error("a download failed")]
     Fetch(#[from] fetch::Error),
+    /// A file of an offline bundle is not what it should be.
+    #[error("{path} has the SHA-256 {got}, and its checksum file says {wanted}: copy the bundle anew")]
+    Proof {
+        /// The file.
+        path: String,
+        /// By the checksum file.
+        wanted: String,
+        /// By the bytes.
+        got: String,
+    },
+    /// A checksum file of an offline bundle holds none.
+    #[error("{path} holds no SHA-256: copy the bundle anew")]
+    NoProof {
+        /// The checksum file.
+        path: String,
+    },
+    /// The registry of an offline bundle.
+    #[error("a file of the offline bundle can't be had, which bootstrap.offlineArtifacts.source names")]
+    Bundle(#[source] containerd::PullError),
+    /// An archive of images holds another one.
+    #[error("the archive that the offline bundle has for {image} does not hold it: make the bundle anew")]
+    NoImage {
+        /// The image.
+        image: String,
+    },
     /// A release isn't what it should be.
     #[error("the release of {component} can't be installed")]
     Archive {
@@ -85,6 +111,9 @@ pub enum Error {
     /// The image of a machine's file system.
     #[error("the machine's image, which bootstrap.ociImage names, can't be had")]
     Image(#[from] containerd::PullError),
+    /// The OCI layout on the host that is to hold it.
+    #[error("the machine's image can't be had from the OCI layout, which bootstrap.ociImage names")]
+    Layout(#[from] OnDiskError),
     /// It is the image of something else.
     #[error("bootstrap.ociImage: the image holds no operating system (no /usr, or no os-release): name another one")]
     NoSystem,
@@ -191,6 +220,11 @@ impl Error {
             | Self::Look(_)
             | Self::Full { .. }
             | Self::Fetch(_)
+            | Self::Layout(_)
+            | Self::Proof { .. }
+            | Self::NoProof { .. }
+            | Self::Bundle(_)
+            | Self::NoImage { .. }
             | Self::Archive { .. }
             | Self::Member { .. }
             | Self::State(_)

@@ -89,7 +89,12 @@ fn nspawn_unit(machine: MachineName) -> String {
 }
 
 /// Runs a program in the machine and takes whatever exit code it has.
-async fn call(host: &Host, machine: MachineName, program: &[&str], limit: Duration) -> Result<Output, ToolError> {
+pub(super) async fn call(
+    host: &Host,
+    machine: MachineName,
+    program: &[&str],
+    limit: Duration,
+) -> Result<Output, ToolError> {
     let machine = format!("--machine={machine}");
     let mut args = vec!["--quiet", machine.as_str(), "--collect", "--pipe", "--wait", "--"];
     args.extend_from_slice(program);
@@ -98,7 +103,7 @@ async fn call(host: &Host, machine: MachineName, program: &[&str], limit: Durati
 }
 
 /// Runs a program in the machine that must succeed.
-async fn run(host: &Host, machine: MachineName, program: &[&str], limit: Duration) -> Result<(), ToolError> {
+pub(super) async fn run(host: &Host, machine: MachineName, program: &[&str], limit: Duration) -> Result<(), ToolError> {
     let machine = format!("--machine={machine}");
     let mut args = vec!["--quiet", machine.as_str(), "--collect", "--pipe", "--wait", "--"];
     args.extend_from_slice(program);

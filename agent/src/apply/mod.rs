@@ -3,11 +3,13 @@
 //! Serial plans stop at the first error; of parallel ones the first error cancels the others, and a tool that runs for
 //! them ends with them. Nothing is rolled back: a step names an end, and the next try goes on from what is there.
 
+mod archives;
 mod download;
 mod error;
 mod file;
 mod filter;
 mod machine;
+mod origin;
 mod rootfs;
 mod swap;
 mod sysctl;
@@ -160,6 +162,8 @@ async fn make_true(step: &Step, context: &Context) -> Result<(), Error> {
         Step::UnitCurrent { unit, reads } => unit::run_current(&context.host, unit, reads).await,
         Step::Rootfs { machine, image } => on_disk(rootfs::unpack(context, *machine, image).await),
         Step::Download(wanted) => on_disk(download::install(context, wanted).await),
+        Step::Archives { folder, archives } => on_disk(archives::put(context, folder, archives).await),
+        Step::ImagesImported { machine, images } => archives::import(context, *machine, images).await,
         Step::AgentBinary { machine } => file::copy_agent(context, *machine).await,
         Step::MachineEnabled { machine } => machine::enable(&context.host, *machine).await,
         Step::MachineRunning { machine } => machine::start(context, *machine).await,

@@ -6,12 +6,18 @@
 //!
 //! What lies under the machine's own name is whole or somebody else's, wherever the agent is ended.
 
-use std::io::ErrorKind;
+use std::{
+    fs,
+    io::{self, ErrorKind},
+    path::Path,
+};
 
 use hostexec::{Host, HostPath};
+use image::{Select, oci::Platform, on_disk::OnDisk, unpack};
 
 use super::{Context, Error, file, machine::is_registered};
 use crate::{
+    config,
     containerd::{Limits, PullError, Registries, unpack_image},
     facts::Rootfs,
     model::MachineName,
@@ -56,12 +62,10 @@ pub(super) async fn unpack(context: &Context, machine: MachineName, image: &str)
 
 async fn fill(context: &Context, fresh: &HostPath, image: &str) -> Result<(), Error> {
     let dir = context.host.open_dir(fresh).map_err(Error::File)?;
-    let registries = hosts_dir(&context.host).map_err(|error| match error.kind() == ErrorKind::InvalidInput {
-        true => Error::Setting(error),
-        false => Error::File(error),
-    })?;
-    let registries = Registries::load(&context.host, registries.as_ref()).map_err(PullError::from)?;
-    unpack_image(image, &registries, Limits::AGENT, dir.path()).await?;
+    match config::on_host(image) {
+        Some((layout, select)) => unpack_layout(&context.host, &layout, select.as_ref(), dir.path()).await?,
+        None => pull(context, image, dir.path()).await?,
+    }
     let inside = Host::rooted(dir.path());
     if !is_system(&inside).map_err(Error::File)? {
         return Err(Error::NoSystem);
@@ -69,6 +73,38 @@ async fn fill(context: &Context, fresh: &HostPath, image: &str) -> Result<(), Er
     inside
         .write(&observe::ROOTFS_MARK, format!("{image}\n").as_bytes(), 0o644)
         .map_err(Error::File)
+}
+
+async fn pull(context: &Context, image: &str, into: &Path) -> Result<(), Error> {
+    let registries = hosts_dir(&context.host).map_err(|error| match error.kind() == ErrorKind::InvalidInput {
+        true => Error::Setting(error),
+        false => Error::File(error),
+    })?;
+    let registries = Registries::load(&context.host, registries.as_ref()).map_err(PullError::from)?;
+    unpack_image(image, &registries, Limits::AGENT, into).await?;
+    Ok(())
+}
+
+async fn unpack_layout(host: &Host, folder: &HostPath, select: Option<&Select>, into: &Path) -> Result<(), Error> {
+    let dir = host.open_dir(folder).map_err(Error::File)?;
+    let (select, into) = (select.cloned(), into.to_owned());
+    file::blocking(move || {
+        let unpacked = || {
+            let layout = OnDisk::open(dir.path())?;
+            for layer in layout.find(select.as_ref(), &Platform::here())?.layers {
+                tracing::info!(layer = %layer.digest, bytes = layer.size, "unpacking a layer");
+                unpack::apply(&into, layout.blob(&layer.digest)?, &layer).map_err(PullError::Unpack)?;
+            }
+            Ok(())
+        };
+        match unpacked() {
+            Ok(()) => nix::unistd::syncfs(fs::File::open(&into)?)
+                .map(Ok)
+                .map_err(io::Error::from),
+            failed @ Err(_) => Ok(failed),
+        }
+    })
+    .await?
 }
 
 /// As systemd-nspawn judges it, which would refuse it later. Source: systemd-nspawn(1), "-D".

@@ -14,7 +14,7 @@ use super::*;
 use crate::{
     fetch::tests::{Then, chain, fetcher, ok, server},
     model::{MachineName, Secret},
-    step::{Content, Download, Entry, File, Place, Proof, Sysctl, Unpack},
+    step::{Archive, Content, Download, Entry, File, Origin, Place, Proof, Sysctl, Unpack},
 };
 
 mod host;
@@ -372,8 +372,10 @@ fn download(url: &str) -> Download {
         machine: MACHINE,
         component: "kubelet",
         version: "1.34.0".to_owned(),
-        url: url.to_owned(),
-        proof: Proof::Tls,
+        origin: Origin::Url {
+            url: url.to_owned(),
+            proof: Proof::Tls,
+        },
         unpack: Unpack::Program {
             to: HostPath::fixed("/usr/local/bin/kubelet"),
         },
@@ -416,6 +418,83 @@ async fn fc_u11_a_release_is_fetched_again_only_when_version_or_content_differ()
         record["files"]["/usr/local/bin/kubelet"],
         Digest::of(b"kubelet").as_str()
     );
+}
+
+#[tokio::test]
+async fn na_r18_a_file_of_a_bundle_is_installed_when_its_checksum_proves_it() {
+    let bed = Bed::new(&[]);
+    let host = &bed.context.host;
+    let (file, sum) = (
+        HostPath::fixed("/opt/b/kubelet"),
+        HostPath::fixed("/opt/b/kubelet.sha256"),
+    );
+    for folder in ["/opt", "/opt/b"] {
+        host.create_dir(&HostPath::fixed(folder), 0o755).unwrap();
+    }
+    let wanted = Download {
+        origin: Origin::File {
+            path: file.clone(),
+            proof: Some(sum.clone()),
+        },
+        ..download("")
+    };
+    host.write(&file, b"kubelet", 0o644).unwrap();
+    for (line, said) in [
+        ("nonsense", "holds no SHA-256"),
+        (&"0".repeat(64), "its checksum file says 0000"),
+    ] {
+        host.write(&sum, line.as_bytes(), 0o644).unwrap();
+        let text = bed.fails(Step::Download(wanted.clone())).await;
+        assert!(text.contains(said), "{text}");
+    }
+    host.write(
+        &sum,
+        format!("{}  kubelet\n", Digest::of(b"kubelet").hex()).as_bytes(),
+        0o644,
+    )
+    .unwrap();
+    bed.make(Step::Download(wanted.clone())).await.unwrap();
+    assert_eq!(bed.text("var/lib/machines/kube1/usr/local/bin/kubelet"), "kubelet");
+    // The bundle may go once its work is done.
+    host.remove(&file).unwrap();
+    bed.make(Step::Download(wanted)).await.unwrap();
+}
+
+#[tokio::test]
+async fn archives_are_put_once_and_others_go() {
+    let bed = Bed::new(&[]);
+    let host = &bed.context.host;
+    let folder = HostPath::fixed("/staged");
+    let (file, sum) = (HostPath::fixed("/image.tar"), HostPath::fixed("/image.tar.sha256"));
+    host.write(&file, b"archive", 0o600).unwrap();
+    host.write(&sum, Digest::of(b"archive").hex().as_bytes(), 0o600)
+        .unwrap();
+    let archives = |names: &[&str]| Step::Archives {
+        folder: folder.clone(),
+        archives: names
+            .iter()
+            .map(|name| Archive {
+                name: (*name).to_owned(),
+                origin: Origin::File {
+                    path: file.clone(),
+                    proof: Some(sum.clone()),
+                },
+            })
+            .collect(),
+    };
+    bed.make(archives(&["image-0.tar", "image-1.tar"])).await.unwrap();
+    let there = bed.dir.path().join("staged/image-0.tar");
+    let first = fs::metadata(&there).unwrap();
+    bed.make(archives(&["image-0.tar"])).await.unwrap();
+    assert_eq!(fs::metadata(&there).unwrap().ino(), first.ino());
+    assert_eq!(host.list(&folder).unwrap(), ["image-0.tar"]);
+    // Another archive under the same name.
+    host.write(&file, b"newer", 0o600).unwrap();
+    host.write(&sum, Digest::of(b"newer").hex().as_bytes(), 0o600).unwrap();
+    bed.make(archives(&["image-0.tar"])).await.unwrap();
+    assert_eq!(bed.text("staged/image-0.tar"), "newer");
+    bed.make(archives(&[])).await.unwrap();
+    assert!(host.list(&folder).unwrap().is_empty());
 }
 
 #[tokio::test]

@@ -152,7 +152,7 @@ pub struct Inputs {
     #[arg(
         long,
         value_name = "SOURCE",
-        help = "Where offline artifacts are: not part of this release yet"
+        help = "Where offline artifacts are: a folder of the host, or oci://<registry>/<repository>:<tag>"
     )]
     bootstrap_offline_artifacts_source: Option<String>,
     #[arg(long, value_name = "PATH", help = "Where the binary install puts the agent")]

@@ -6,7 +6,7 @@ use super::{
     Access, ImageGc, LogLevel, MachineClient, MachineOperations, Mistake, Mistakes, Mount, Settings, amount,
     auth::{self, Auth},
     file::{self, File},
-    image, routing,
+    image, offline, routing,
     settings::Kubelet,
     value::{self, given},
 };
@@ -95,7 +95,7 @@ fn parse(file: &File, bad: &mut Mistakes) -> Option<Settings> {
     let containerd = bad.take(value::version("components.containerd", &components.containerd));
     let runc = bad.take(value::version("components.runc", &components.runc));
     let sandbox_image = bad.take(image::name("components.sandboxImage", &components.sandbox_image));
-    let oci_image = bad.take(image::name("bootstrap.ociImage", &bootstrap.oci_image));
+    let oci_image = bad.take(image::name_or_layout("bootstrap.ociImage", &bootstrap.oci_image));
     let devices = all(bad, &bootstrap.additional_host_devices, |index, text| {
         value::device(index, text)
     });
@@ -121,8 +121,13 @@ fn parse(file: &File, bad: &mut Mistakes) -> Option<Settings> {
         ));
     }
     let (cluster, auth) = (cluster?, auth?);
-    let offline_artifacts = text(&bootstrap.offline_artifacts.source);
-    let runc = runc?.or_else(|| offline_artifacts.is_none().then(|| file::Components::RUNC.to_owned()));
+    let offline = offline::parse(
+        &bootstrap.offline_artifacts.source,
+        kubernetes.as_ref().and_then(Option::as_deref),
+    );
+    let offline_artifacts = bad.take(offline);
+    let given = !bootstrap.offline_artifacts.source.trim().is_empty();
+    let runc = runc?.or_else(|| (!given).then(|| file::Components::RUNC.to_owned()));
     let (routing, unfit_routes) = routing::parse(host_routing);
     Some(Settings {
         unsupported: unsupported(file, &auth).into_iter().chain(unfit_routes).collect(),
@@ -146,7 +151,7 @@ fn parse(file: &File, bad: &mut Mistakes) -> Option<Settings> {
         runc,
         sandbox_image: sandbox_image?,
         oci_image: oci_image?,
-        offline_artifacts,
+        offline_artifacts: offline_artifacts?,
         devices,
         mounts,
         required_services,
@@ -366,11 +371,6 @@ fn unsupported(file: &File, auth: &Auth) -> Vec<Mistake> {
         (
             !file.node.kubelet.kubeconfig_data.reveal().is_empty(),
             "node.kubelet.kubeconfigData",
-            LEAVE_OUT,
-        ),
-        (
-            !file.bootstrap.offline_artifacts.source.is_empty(),
-            "bootstrap.offlineArtifacts.source",
             LEAVE_OUT,
         ),
         (local_dns, "networking.localDNS", "write mode Disabled, or leave it out"),

@@ -18,6 +18,7 @@ mod image;
 mod legacy;
 mod load;
 mod meaning;
+mod offline;
 mod routing;
 mod settings;
 #[cfg(test)]
@@ -30,8 +31,10 @@ pub use auth::{Auth, BootstrapToken, Credential, Identity, KubeletAuth, ServiceP
 pub use decode::Mistyped;
 pub use error::{Error, Mistake, Mistakes};
 pub use file::File;
+pub use image::on_host;
 pub use load::{Loaded, exposed, guard, load, parse};
 pub use meaning::name_of_its_own;
+pub use offline::OfflineSource;
 pub use routing::Routing;
 pub use settings::{
     Access, ClusterId, Device, ImageGc, LogLevel, MachineClient, MachineOperations, Mount, MountPoint, Settings,

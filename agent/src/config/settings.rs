@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt, net::IpAddr, time::Duration};
 
 use hostexec::HostPath;
 
-use super::{Auth, Mistake, Mistakes, Routing};
+use super::{Auth, Mistake, Mistakes, OfflineSource, Routing};
 use crate::model::NodeName;
 
 /// The configuration as meant. `Debug` shows nothing of it.
@@ -29,7 +29,7 @@ pub struct Settings {
     pub(super) runc: Option<String>,
     pub(super) sandbox_image: Option<String>,
     pub(super) oci_image: Option<String>,
-    pub(super) offline_artifacts: Option<String>,
+    pub(super) offline_artifacts: Option<OfflineSource>,
     pub(super) devices: Vec<Device>,
     pub(super) mounts: Vec<Mount>,
     pub(super) required_services: Vec<String>,
@@ -292,10 +292,10 @@ impl Settings {
         self.oci_image.as_deref()
     }
 
-    /// The template of the offline artifacts' source.
+    /// Where the machine's programs come from when not from their publishers.
     #[must_use]
-    pub fn offline_artifacts(&self) -> Option<&str> {
-        self.offline_artifacts.as_deref()
+    pub const fn offline_artifacts(&self) -> Option<&OfflineSource> {
+        self.offline_artifacts.as_ref()
     }
 
     /// Devices the machine is to have besides the usual ones.

@@ -212,11 +212,6 @@ fn what_this_release_cannot_do_is_named() {
             "hostRouting.routeOverlap.mode",
         ),
         (
-            "bootstrap",
-            json!({"offlineArtifacts": {"source": "/a"}}),
-            "bootstrap.offlineArtifacts.source",
-        ),
-        (
             "agent.requireMachineRegistration",
             json!(true),
             "agent.requireMachineRegistration",

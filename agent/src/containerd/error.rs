@@ -69,6 +69,9 @@ pub enum PullError {
     /// Its layers could not be unpacked.
     #[error(transparent)]
     Unpack(#[from] UnpackError),
+    /// What came had no place.
+    #[error("what the registry sends can't be kept")]
+    Keep(#[source] std::io::Error),
     /// containerd did not do its part.
     #[error(transparent)]
     Containerd(#[from] ContainerdError),
@@ -84,7 +87,7 @@ impl PullError {
             }
             Self::Registry { why, .. } => why.may_pass(),
             Self::Containerd(error) => error.may_pass(),
-            Self::Overall { .. } | Self::Unpack(_) => true,
+            Self::Overall { .. } | Self::Unpack(_) | Self::Keep(_) => true,
         }
     }
 }

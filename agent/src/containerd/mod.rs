@@ -3,6 +3,7 @@
 //! The agent pulls itself (registry ▸ content ▸ snapshots, under a lease): that works on every containerd since 1.6, and
 //! limits, progress and credentials stay in its hands (design D3). Only the namespace `aks-flex-node` is touched.
 
+mod artifact;
 mod ask;
 mod blob;
 mod container;
@@ -21,6 +22,7 @@ mod spec;
 mod unpack;
 mod write;
 
+pub use artifact::{Artifact, Piece, artifact, blob};
 pub use error::{PullError, Why};
 pub use images::{LocalImage, Origin};
 pub use link::{Containerd, ContainerdError};

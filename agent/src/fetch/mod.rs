@@ -44,7 +44,7 @@ impl Default for Limits {
 }
 
 /// A checksum file is a line.
-const CHECKSUM_BYTES: u64 = 1024;
+pub(crate) const CHECKSUM_BYTES: u64 = 1024;
 
 /// A URL as logs and errors may show it: without user info, query and fragment.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -389,7 +389,7 @@ fn follow(attempt: redirect::Attempt<'_>) -> redirect::Action {
 }
 
 /// The digest in a checksum file: 64 hex digits, and perhaps a file's name.
-fn checksum(bytes: &[u8]) -> Option<String> {
+pub(crate) fn checksum(bytes: &[u8]) -> Option<String> {
     let first = std::str::from_utf8(bytes).ok()?.split_whitespace().next()?;
     let hex = first.len() == 64 && first.bytes().all(|byte| byte.is_ascii_hexdigit());
     hex.then(|| first.to_ascii_lowercase())

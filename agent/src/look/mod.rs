@@ -11,6 +11,8 @@ mod network;
 mod server;
 mod tools;
 
+pub use network::offline;
+
 use std::{io, time::Duration};
 
 use futures::future::{FutureExt as _, LocalBoxFuture, join_all};

@@ -3,17 +3,23 @@
 use std::time::Duration;
 
 use futures::future::join_all;
+use hostexec::Host;
+use image::{oci::Platform, on_disk::OnDisk};
 use tokio::time::timeout;
 
 use super::{LIMIT, Look, Subject, a_look, blocking, server};
 use crate::{
+    bundle,
+    config::{self, Settings},
     containerd::{self, PullError, Registries, Why, resolve_image},
     fetch::{self, Fetcher},
+    model::Arch,
+    offline::Bundle,
     preflight::{
         Check, Finding, Seen, Unseen,
-        judge::{self, Source, words},
+        judge::{self, Offline, Source, words},
     },
-    step::{Proof, Step},
+    step::{Origin, Proof, Step},
     store::selection::hosts_dir,
 };
 
@@ -62,6 +68,25 @@ async fn look(subject: &Subject) -> Vec<Finding> {
     found
 }
 
+/// The bundle of offline artifacts, if the settings name one.
+pub async fn offline(host: &Host, settings: &Settings, arch: Arch) -> (Offline, Option<Bundle>) {
+    let Some(source) = settings.offline_artifacts() else {
+        return (Offline::NotAsked, None);
+    };
+    let limits = containerd::Limits {
+        overall: LIMIT,
+        idle: SILENT,
+    };
+    match bundle::open(host, source, arch, limits).await {
+        Ok(bundle) => (Offline::Whole, Some(bundle)),
+        Err(bundle::Error::Pull(error)) => (
+            Offline::Unusable(format!("the offline bundle can't be had: {}", refusal(&error))),
+            None,
+        ),
+        Err(error) => (Offline::Unusable(crate::model::chain(&error).to_string()), None),
+    }
+}
+
 /// The machine's image: what describes it, and no layer.
 async fn image(subject: &Subject) -> Option<Seen<Source>> {
     let plan = subject.plan.as_ref()?;
@@ -71,6 +96,18 @@ async fn image(subject: &Subject) -> Option<Seen<Source>> {
         };
         Some(image.as_str())
     })?;
+    if let Some((folder, select)) = config::on_host(image) {
+        let found = blocking(&subject.host, move |host| {
+            let dir = host.open_dir(&folder)?;
+            let layout = OnDisk::open(dir.path());
+            Ok(layout.and_then(|layout| layout.find(select.as_ref(), &Platform::here())))
+        });
+        return Some(match found.await {
+            Ok(Ok(_)) => Ok(Source::Reachable),
+            Ok(Err(error)) => Ok(Source::Away(error.to_string())),
+            Err(why) => Err(why),
+        });
+    }
     let registries = blocking(&subject.host, |host| {
         let dir = hosts_dir(host)?;
         Ok(Registries::load(host, dir.as_ref()).map_err(|error| crate::model::chain(&error)))
@@ -108,6 +145,7 @@ fn refusal(error: &PullError) -> String {
         | PullError::Overall { .. }
         | PullError::NoRoom { .. }
         | PullError::Unpack(_)
+        | PullError::Keep(_)
         | PullError::Containerd(_) => "the registry could not be asked".to_owned(),
     }
 }
@@ -139,16 +177,20 @@ async fn components(subject: &Subject) -> Vec<(&'static str, Seen<Source>)> {
             Err(why) => Err(why.clone()),
             Ok(Err(_)) => Ok(Source::Away("TLS can't be set up".to_owned())),
             Ok(Ok(fetcher)) => {
+                let (url, proof) = match &download.origin {
+                    Origin::Url { url, proof } => (url, proof),
+                    // The bundle was opened, and has it.
+                    Origin::File { .. } | Origin::Blob { .. } => return (download.component, Ok(Source::Reachable)),
+                };
                 let proof = async {
-                    match &download.proof {
+                    match proof {
                         Proof::Tls => Ok(()),
                         Proof::Sha256At(proof) => fetcher.reaches(proof).await,
                     }
                 };
-                let both = tokio::try_join!(fetcher.reaches(&download.url), proof);
-                match both {
+                match tokio::try_join!(fetcher.reaches(url), proof) {
                     Ok(_) => Ok(Source::Reachable),
-                    Err(error) => Ok(away(&error, &download.url).await),
+                    Err(error) => Ok(away(&error, url).await),
                 }
             }
         };

@@ -68,7 +68,15 @@ impl Stub {
         let settings = config::tests::sample();
         let facts = observe::facts(&host).unwrap();
         let goal = Goal::of(&settings, &facts, MachineName::FIRST).unwrap();
-        let plan = plan::start(&goal, &facts, settings.routing(), &units::AgentUnit::default()).unwrap();
+        let programs = plan::Programs::of(&settings, None).unwrap();
+        let plan = plan::start(
+            &goal,
+            &programs,
+            &facts,
+            settings.routing(),
+            &units::AgentUnit::default(),
+        )
+        .unwrap();
         Subject {
             host,
             mode: Mode::Container,

@@ -9,6 +9,7 @@ use crate::{
     config::{self, Device, ImageGc, KubeletAuth, Mistake, Mount, Settings},
     facts::{Facts, OsRelease},
     model::{Arch, MachineName, NodeName, Secret},
+    offline::{Bundle, Manifest},
 };
 
 /// A setting without which there is no node.
@@ -58,8 +59,6 @@ pub struct Goal {
     pub resolv_conf: Option<String>,
     /// The image of the machine's file system.
     pub image: String,
-    /// Versions of what is installed in it.
-    pub versions: Versions,
     /// The image that holds a pod's namespaces.
     pub sandbox_image: String,
     /// The kernel's modules on the host.
@@ -115,7 +114,6 @@ impl Goal {
                 .oci_image()
                 .unwrap_or_else(|| default_image(&facts.os))
                 .to_owned(),
-            versions: Versions::of(settings)?,
             sandbox_image: settings.sandbox_image().unwrap_or(SANDBOX_IMAGE).to_owned(),
             modules: facts.modules.clone(),
             devices,
@@ -173,13 +171,11 @@ impl Versions {
     const RUNC: &str = "1.1.12";
     const CNI: &str = "1.5.1";
 
+    /// Those that the settings name, and otherwise the usual ones.
     fn of(settings: &Settings) -> Result<Self, Mistake> {
-        const KEY: &str = "components.kubernetes";
-        let kubernetes = settings
-            .kubernetes()
-            .ok_or_else(|| Mistake::new(KEY, "is missing", "write the version of the cluster, such as 1.34.0"))?;
+        let kubernetes = kubernetes(settings)?;
         let crictl = minor_release(kubernetes)
-            .ok_or_else(|| Mistake::new(KEY, "is no version of Kubernetes", "write MAJOR.MINOR.PATCH"))?;
+            .ok_or_else(|| Mistake::new(KUBERNETES, "is no version of Kubernetes", "write MAJOR.MINOR.PATCH"))?;
         let or = |version: Option<&str>, default: &str| version.unwrap_or(default).to_owned();
         Ok(Self {
             kubernetes: kubernetes.to_owned(),
@@ -187,6 +183,67 @@ impl Versions {
             containerd: or(settings.containerd(), Self::CONTAINERD),
             runc: or(settings.runc(), Self::RUNC),
             cni: or(settings.cni(), Self::CNI),
+        })
+    }
+
+    /// Those of a bundle, which the settings may name too, but not contradict.
+    fn bundled(settings: &Settings, manifest: &Manifest) -> Result<Self, Mistake> {
+        for (key, given, bundled) in [
+            (KUBERNETES, Some(kubernetes(settings)?), &manifest.kubernetes),
+            ("components.containerd", settings.containerd(), &manifest.containerd),
+            ("components.runc", settings.runc(), &manifest.runc),
+            ("networking.cniVersion", settings.cni(), &manifest.cni),
+        ] {
+            if given.is_some_and(|given| given != bundled) {
+                let wrong = "is another version than the offline bundle has";
+                return Err(Mistake::new(
+                    key,
+                    wrong,
+                    "write the bundle's version, or name another bundle",
+                ));
+            }
+        }
+        Ok(Self {
+            kubernetes: manifest.kubernetes.clone(),
+            crictl: manifest.crictl.clone(),
+            containerd: manifest.containerd.clone(),
+            runc: manifest.runc.clone(),
+            cni: manifest.cni.clone(),
+        })
+    }
+}
+
+const KUBERNETES: &str = "components.kubernetes";
+
+fn kubernetes(settings: &Settings) -> Result<&str, Mistake> {
+    let write = "write the version of the cluster, such as 1.34.0";
+    settings
+        .kubernetes()
+        .ok_or_else(|| Mistake::new(KUBERNETES, "is missing", write))
+}
+
+/// What is installed in a machine, and where it comes from.
+#[derive(Clone, Debug)]
+pub struct Programs {
+    /// The versions.
+    pub versions: Versions,
+    /// None: each from its publisher.
+    pub bundle: Option<Bundle>,
+}
+
+impl Programs {
+    /// What the settings ask for, out of a bundle if they name one.
+    ///
+    /// # Errors
+    /// The settings name no version, or another one than the bundle has.
+    pub fn of(settings: &Settings, bundle: Option<Bundle>) -> Result<Self, Unfit> {
+        let versions = match &bundle {
+            None => Versions::of(settings),
+            Some(bundle) => Versions::bundled(settings, &bundle.manifest),
+        };
+        Ok(Self {
+            versions: versions.map_err(Unfit::Setting)?,
+            bundle,
         })
     }
 }

@@ -13,6 +13,7 @@ mod containerd;
 mod converge;
 mod goal;
 mod host;
+mod images;
 mod kubelet;
 mod machine;
 mod nspawn;
@@ -22,7 +23,7 @@ mod start;
 use hostexec::HostPath;
 
 pub use converge::{Upgrade, converge};
-pub use goal::{Credential, Exec, Goal, Kubelet, Unfit, Versions};
+pub use goal::{Credential, Exec, Goal, Kubelet, Programs, Unfit, Versions};
 pub use nspawn::lifecycle;
 pub use sources::record;
 pub use start::start;

@@ -1,25 +1,12 @@
 //! What systemd on the host reads about a machine.
 
-use hostexec::HostPath;
 use units::machine::{Access, Bind, Device, Machine, MachineError};
 
-use super::{Goal, Unfit, host, join};
+use super::{Goal, Unfit, host, images, join};
 use crate::{
     config,
-    step::{File, Place, Plan, Step},
+    step::{File, Plan, Step},
 };
-
-/// Where archives of container images are shown to machines.
-const IMAGES: HostPath = HostPath::fixed("/var/lib/unbounded/container-images");
-
-/// The folder that machines are given for container images: it must be there, also when nothing is in it.
-pub(super) fn image_folder() -> Vec<File> {
-    let none = join(&IMAGES, "none");
-    vec![
-        File::folder(Place::Host, none.clone(), 0o755),
-        File::link(Place::Host, join(&IMAGES, "current"), none.as_str()),
-    ]
-}
 
 /// The plan of a machine's `pre-start`: its settings follow the host's devices.
 ///
@@ -45,7 +32,7 @@ pub(super) fn files(goal: &Goal) -> Result<Vec<File>, MachineError> {
         .modules
         .iter()
         .map(|folder| read_only(folder.clone(), folder.clone()));
-    let images = read_only(join(&IMAGES, "current"), IMAGES);
+    let shown = read_only(join(&images::FOLDER, images::CURRENT), images::FOLDER);
     let mounts = goal.mounts.iter().map(|mount| Bind {
         source: mount.source.clone(),
         target: mount.target.clone(),
@@ -57,7 +44,7 @@ pub(super) fn files(goal: &Goal) -> Result<Vec<File>, MachineError> {
     let machine = Machine {
         name: goal.machine.as_str(),
         devices: nodes.chain(groups).collect(),
-        binds: modules.chain([images]).chain(mounts).collect(),
+        binds: modules.chain([shown]).chain(mounts).collect(),
         required: goal.services.clone(),
     };
     Ok(machine.files()?.map(host::file).into())

@@ -2,8 +2,11 @@
 
 use hostexec::HostPath;
 
-use super::{Goal, join};
-use crate::step::{Download, Member, Plan, Proof, Step, Unpack};
+use super::{Goal, Programs, join};
+use crate::{
+    offline::path,
+    step::{Download, Member, Origin, Plan, Proof, Step, Unpack},
+};
 
 /// Where a machine's programs lie.
 const BIN: &str = "/usr/local/bin";
@@ -11,62 +14,62 @@ const BIN: &str = "/usr/local/bin";
 const CNI: &str = "/opt/cni/bin";
 
 /// All downloads of a machine, side by side.
-pub(super) fn downloads(goal: &Goal) -> Plan {
+pub(super) fn downloads(goal: &Goal, programs: &Programs) -> Plan {
+    let v = &programs.versions;
+    let bundle = programs.bundle.as_ref();
     let arch = goal.arch;
-    let versions = &goal.versions;
+    let task = |task, component, version: &str, origin, unpack| {
+        let machine = goal.machine;
+        Plan::task(
+            task,
+            Step::Download(Download {
+                machine,
+                component,
+                version: version.to_owned(),
+                origin,
+                unpack,
+            }),
+        )
+    };
     let mut plans: Vec<Plan> = [
         ("download-kubelet", "kubelet"),
         ("download-kubectl", "kubectl"),
         ("download-kube-proxy", "kube-proxy"),
     ]
-    .map(|(task, name)| {
-        let version = versions.kubernetes.to_string();
-        let url = format!("https://dl.k8s.io/v{version}/bin/linux/{arch}/{name}");
-        let proof = Proof::Sha256At(format!("{url}.sha256"));
-        let unpack = Unpack::Program {
-            to: join(&HostPath::fixed(BIN), name),
+    .map(|(name, program)| {
+        let version = &v.kubernetes;
+        let origin = match bundle {
+            Some(bundle) => bundle.origin(&path::kubernetes(version, arch, program)),
+            None => proved(format!("https://dl.k8s.io/v{version}/bin/linux/{arch}/{program}")),
         };
-        Plan::task(
-            task,
-            Step::Download(Download {
-                machine: goal.machine,
-                component: name,
-                version,
-                url,
-                proof,
-                unpack,
-            }),
-        )
+        task(name, program, version, origin, own(program))
     })
     .into();
-    let tls = |task, component, version: String, url, unpack| {
-        let proof = Proof::Tls;
-        Plan::task(
-            task,
-            Step::Download(Download {
-                machine: goal.machine,
-                component,
-                version,
-                url,
-                proof,
-                unpack,
-            }),
-        )
-    };
-    let v = &versions.crictl;
-    plans.push(tls(
+    let of = |path: String, url: String| bundle.map_or_else(|| by_tls(url), |bundle| bundle.origin(&path));
+    let github = |path: String| format!("https://github.com/{path}");
+    let (crictl, containerd, runc, cni) = (&v.crictl, &v.containerd, &v.runc, &v.cni);
+    plans.push(task(
         "download-crictl",
         "crictl",
-        v.to_string(),
-        format!("https://github.com/kubernetes-sigs/cri-tools/releases/download/v{v}/crictl-v{v}-linux-{arch}.tar.gz"),
+        crictl,
+        of(
+            path::crictl(crictl, arch),
+            github(format!(
+                "kubernetes-sigs/cri-tools/releases/download/v{crictl}/crictl-v{crictl}-linux-{arch}.tar.gz"
+            )),
+        ),
         members(&[("crictl", "crictl")]),
     ));
-    let v = &versions.containerd;
-    plans.push(tls(
+    plans.push(task(
         "download-containerd",
         "containerd",
-        v.to_string(),
-        format!("https://github.com/containerd/containerd/releases/download/v{v}/containerd-{v}-linux-{arch}.tar.gz"),
+        containerd,
+        of(
+            path::containerd(containerd, arch),
+            github(format!(
+                "containerd/containerd/releases/download/v{containerd}/containerd-{containerd}-linux-{arch}.tar.gz"
+            )),
+        ),
         members(&[
             ("bin/ctr", "ctr"),
             ("bin/containerd", "containerd"),
@@ -74,23 +77,25 @@ pub(super) fn downloads(goal: &Goal) -> Plan {
             ("bin/containerd-stress", "containerd-stress"),
         ]),
     ));
-    let v = &versions.runc;
-    plans.push(tls(
+    plans.push(task(
         "download-runc",
         "runc",
-        v.to_string(),
-        format!("https://github.com/opencontainers/runc/releases/download/v{v}/runc.{arch}"),
-        Unpack::Program {
-            to: join(&HostPath::fixed(BIN), "runc"),
-        },
+        runc,
+        of(
+            path::runc(runc, arch),
+            github(format!("opencontainers/runc/releases/download/v{runc}/runc.{arch}")),
+        ),
+        own("runc"),
     ));
-    let v = &versions.cni;
-    plans.push(tls(
+    plans.push(task(
         "download-cni",
         "cni",
-        v.to_string(),
-        format!(
-            "https://github.com/containernetworking/plugins/releases/download/v{v}/cni-plugins-linux-{arch}-v{v}.tgz"
+        cni,
+        of(
+            path::cni(cni, arch),
+            github(format!(
+                "containernetworking/plugins/releases/download/v{cni}/cni-plugins-linux-{arch}-v{cni}.tgz"
+            )),
         ),
         Unpack::All {
             into: HostPath::fixed(CNI),
@@ -98,6 +103,25 @@ pub(super) fn downloads(goal: &Goal) -> Plan {
         },
     ));
     Plan::Parallel(plans)
+}
+
+/// A publisher's file with a checksum file beside it.
+fn proved(url: String) -> Origin {
+    let proof = Proof::Sha256At(format!("{url}.sha256"));
+    Origin::Url { url, proof }
+}
+
+/// A publisher's file without one.
+fn by_tls(url: String) -> Origin {
+    let proof = Proof::Tls;
+    Origin::Url { url, proof }
+}
+
+/// A file that is the program itself.
+fn own(program: &str) -> Unpack {
+    Unpack::Program {
+        to: join(&HostPath::fixed(BIN), program),
+    }
 }
 
 fn members(names: &[(&'static str, &str)]) -> Unpack {

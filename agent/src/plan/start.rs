@@ -2,7 +2,7 @@
 
 use units::AgentUnit;
 
-use super::{Goal, Unfit, containerd, converge, host, kubelet, machine, nspawn, sources};
+use super::{Goal, Programs, Unfit, containerd, converge, host, images, kubelet, machine, nspawn, sources};
 use crate::{
     config::Routing,
     facts::Facts,
@@ -18,11 +18,17 @@ use crate::{
 ///
 /// # Errors
 /// A device or mount of the settings would mean something else to systemd; a file of the host's own can't be read.
-pub fn start(goal: &Goal, facts: &Facts, routing: &Routing, unit: &AgentUnit) -> Result<Plan, Unfit> {
+pub fn start(
+    goal: &Goal,
+    programs: &Programs,
+    facts: &Facts,
+    routing: &Routing,
+    unit: &AgentUnit,
+) -> Result<Plan, Unfit> {
     let machine = goal.machine;
-    Ok(Plan::Serial(vec![
-        host::setup(facts, routing)?,
-        Plan::task("stage-container-images", Step::Files(nspawn::image_folder())),
+    let mut plans = vec![host::setup(facts, routing)?];
+    plans.extend(images::staged(goal, programs));
+    plans.extend([
         Plan::task(
             "provision-rootfs",
             Step::Rootfs {
@@ -31,7 +37,7 @@ pub fn start(goal: &Goal, facts: &Facts, routing: &Routing, unit: &AgentUnit) ->
             },
         ),
         Plan::Parallel(vec![
-            sources::downloads(goal),
+            sources::downloads(goal, programs),
             Plan::task("configure-machine", Step::Files(machine::files(goal))),
             Plan::task("install-agent", Step::AgentBinary { machine }),
         ]),
@@ -52,6 +58,9 @@ pub fn start(goal: &Goal, facts: &Facts, routing: &Routing, unit: &AgentUnit) ->
             &containerd::files(goal),
             &["containerd", "runc", "cni"],
         ),
+    ]);
+    plans.extend(images::imported(goal, programs));
+    plans.extend([
         service(
             goal,
             "start-kubelet",
@@ -66,7 +75,10 @@ pub fn start(goal: &Goal, facts: &Facts, routing: &Routing, unit: &AgentUnit) ->
                 credential: kubelet::credential(goal),
             },
         ),
-        Plan::task("save-state", Step::StateSaved(State::first(&goal.versions.kubernetes))),
+        Plan::task(
+            "save-state",
+            Step::StateSaved(State::first(&programs.versions.kubernetes)),
+        ),
         Plan::task("write-agent-units", Step::Files(converge::agent_units(unit))),
         Plan::task("reload-agent-units", Step::Reload),
         Plan::task(
@@ -81,7 +93,8 @@ pub fn start(goal: &Goal, facts: &Facts, routing: &Routing, unit: &AgentUnit) ->
                 unit: units::name::AGENT,
             },
         ),
-    ]))
+    ]);
+    Ok(Plan::Serial(plans))
 }
 
 fn service(goal: &Goal, task: &'static str, unit: &'static str, files: &[File], components: &[&str]) -> Plan {

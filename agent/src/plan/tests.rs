@@ -9,7 +9,8 @@ use crate::{
     config::{self, Access, Mount, Routing},
     facts::{Existing, Facts, Gpu, OsRelease, Presence},
     model::{Arch, MachineName, Secret},
-    step::{Content, Entry, File, Place, Plan, Step},
+    offline::{self, Bundle, Manifest},
+    step::{Content, Entry, File, Origin, Place, Plan, Step},
 };
 
 /// In every secret of these tests.
@@ -61,7 +62,34 @@ fn goal() -> Goal {
 }
 
 fn started(goal: &Goal) -> Plan {
-    start(goal, &facts(), &Routing::default(), &AgentUnit::default()).unwrap()
+    started_from(goal, None)
+}
+
+fn started_from(goal: &Goal, bundle: Option<Bundle>) -> Plan {
+    let programs = Programs::of(&config::tests::sample(), bundle).unwrap();
+    start(goal, &programs, &facts(), &Routing::default(), &AgentUnit::default()).unwrap()
+}
+
+/// A bundle in a folder of the host, with an image.
+fn bundle(kubernetes: &str) -> Bundle {
+    let sample = config::tests::sample();
+    let given = |version: Option<&str>, otherwise: &str| version.unwrap_or(otherwise).to_owned();
+    let manifest = Manifest {
+        kubernetes: kubernetes.to_owned(),
+        containerd: given(sample.containerd(), "2.0.1"),
+        runc: given(sample.runc(), "1.2.3"),
+        cni: given(sample.cni(), "1.6.0"),
+        crictl: "1.33.0".to_owned(),
+        images: ["r.example/pause:3.9".to_owned()].into(),
+    };
+    let files = offline::files(&manifest, Arch::Amd64)
+        .into_iter()
+        .map(|(file, proved)| {
+            let at = path("/opt/bundle").join(&file).unwrap();
+            let proof = proved.then(|| path("/opt/bundle").join(&offline::path::checksum(&file)).unwrap());
+            (file, Origin::File { path: at, proof })
+        });
+    Bundle::of(manifest.clone(), Arch::Amd64, files.collect()).unwrap()
 }
 
 fn exec_goal() -> Goal {
@@ -157,18 +185,43 @@ fn the_tasks_of_a_first_start_in_order() {
 #[test]
 fn downloads_come_from_the_official_places() {
     let plan = started(&goal());
-    let urls: Vec<&str> = plan
+    let urls: Vec<String> = plan
         .tasks()
         .into_iter()
         .filter_map(|task| {
             if let Step::Download(download) = &task.step {
-                Some(&*download.url)
+                Some(download.origin.to_string())
             } else {
                 None
             }
         })
         .collect();
     insta::assert_snapshot!(urls.join("\n"));
+}
+
+#[test]
+fn na_r18_with_a_bundle_nothing_comes_from_anywhere_else() {
+    let version = config::tests::sample().kubernetes().unwrap().to_owned();
+    let plan = started_from(&goal(), Some(bundle(&version)));
+    let text: String = plan
+        .to_string()
+        .lines()
+        .filter(|line| ["download-", "container-images"].iter().any(|part| line.contains(part)))
+        .map(|line| format!("{}\n", line.trim()))
+        .collect();
+    insta::assert_snapshot!(text);
+    let order: Vec<_> = plan.tasks().iter().map(|task| task.name).collect();
+    let at = |name| order.iter().position(|task| *task == name).unwrap();
+    assert!(
+        at("start-containerd") < at("import-container-images") && at("import-container-images") < at("start-kubelet")
+    );
+}
+
+#[test]
+fn settings_that_contradict_a_bundle_are_named_by_their_key() {
+    let error = Programs::of(&config::tests::sample(), Some(bundle("1.0.0"))).unwrap_err();
+    assert!(error.to_string().starts_with("components.kubernetes"), "{error}");
+    assert!(!error.may_pass());
 }
 
 #[test]

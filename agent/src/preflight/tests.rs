@@ -1,7 +1,10 @@
 use std::collections::BTreeSet;
 
 use super::{
-    judge::{Answer, Enforcement, Folder, Hierarchy, Holder, ImageTraits, Reached, Room, Setting, Source, Tls, Token},
+    judge::{
+        Answer, Enforcement, Folder, Hierarchy, Holder, ImageTraits, Offline, Reached, Room, Setting, Source, Tls,
+        Token,
+    },
     *,
 };
 use crate::{
@@ -153,6 +156,9 @@ fn everything() -> Vec<Finding> {
         }
     }
     all.extend(judge::settings(&[]));
+    for seen in [Offline::NotAsked, Offline::Whole, Offline::Unusable("x".into())] {
+        all.push(judge::offline(&seen));
+    }
     all.extend(judge::settings(&[Mistake::new(
         "networking.localDNS",
         "asks for too much",

@@ -9,7 +9,7 @@
 
 use std::fmt;
 
-use super::{Entry, File, Place, Plan, Step};
+use super::{Entry, File, Origin, Place, Plan, Step};
 
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -45,6 +45,8 @@ fn files(step: &Step) -> &[File] {
         | Step::UnitDisabled { .. }
         | Step::Rootfs { .. }
         | Step::Download(_)
+        | Step::Archives { .. }
+        | Step::ImagesImported { .. }
         | Step::AgentBinary { .. }
         | Step::MachineEnabled { .. }
         | Step::MachineRunning { .. }
@@ -75,8 +77,13 @@ impl fmt::Display for Step {
             Self::Download(download) => write!(
                 f,
                 "{} {} is in {}, from {}",
-                download.component, download.version, download.machine, download.url
+                download.component, download.version, download.machine, download.origin
             ),
+            Self::Archives { folder, archives } => write!(f, "{folder} holds {} archives of images", archives.len()),
+            Self::ImagesImported { machine, images } => {
+                let names: Vec<&str> = images.iter().map(|(_, image)| image.as_str()).collect();
+                write!(f, "containerd of {machine} has {}", names.join(", "))
+            }
             Self::AgentBinary { machine } => write!(f, "this program is in {machine}"),
             Self::MachineEnabled { machine } => write!(f, "{machine} starts at every boot"),
             Self::MachineRunning { machine } => write!(f, "{machine} runs and answers"),
@@ -85,6 +92,16 @@ impl fmt::Display for Step {
             Self::StateSaved(state) => write!(f, "the state names {}", state.active_machine),
             Self::UnitRunning { unit } => write!(f, "{unit} runs"),
             Self::UnitEnabled { unit } => write!(f, "{unit} starts at every boot"),
+        }
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Url { url, .. } => f.write_str(url),
+            Self::File { path, .. } => write!(f, "{path}"),
+            Self::Blob { repository, digest, .. } => write!(f, "{repository}@{digest}"),
         }
     }
 }

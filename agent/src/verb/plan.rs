@@ -9,9 +9,9 @@ use crate::exit::{Exit, Failure};
 ///
 /// # Errors
 /// As `start`, before it begins.
-pub fn plan_start(here: &Surroundings, path: &str, output: Output) -> Result<Exit, Failure> {
+pub async fn plan_start(here: &Surroundings, path: &str, output: Output) -> Result<Exit, Failure> {
     let settings = here.settings_as_they_are(path)?;
-    let plan = start::plan(here, &settings)?;
+    let plan = start::plan(here, &settings).await?;
     let text = match output {
         Output::Text => plan.to_string(),
         Output::Json => {

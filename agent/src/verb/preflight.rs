@@ -9,8 +9,11 @@ use crate::{
     look::{self, Only, Subject},
     model::MachineName,
     observe,
-    plan::{self, Goal, Unfit},
-    preflight::{Check, Ignored, Remedy, Report, Status, Strictness, judge},
+    plan::{self, Goal, Programs, Unfit},
+    preflight::{
+        Check, Ignored, Remedy, Report, Status, Strictness,
+        judge::{self, Offline},
+    },
 };
 
 /// What is asked for, as the command line has it.
@@ -45,9 +48,15 @@ pub async fn preflight(here: &Surroundings, path: &str, asked: &Asked) -> Result
         .flat_map(|bad| bad.iter().cloned())
         .collect();
     let goal = Goal::of(&settings, &facts, MachineName::FIRST);
-    let planned = goal.and_then(|goal| plan::start(&goal, &facts, settings.routing(), &agent_unit(&settings)));
-    let mut found = Vec::new();
+    let (offline, bundle) = look::offline(&here.host, &settings, facts.arch).await;
+    let mut found = vec![judge::offline(&offline)];
+    let planned = goal.and_then(|goal| {
+        let programs = Programs::of(&settings, bundle)?;
+        plan::start(&goal, &programs, &facts, settings.routing(), &agent_unit(&settings))
+    });
     let plan = match planned {
+        // What does not come out of a bundle is no matter, and what does is not there.
+        Ok(_) if matches!(offline, Offline::Unusable(_)) => None,
         Ok(plan) => Some(plan),
         Err(Unfit::Setting(mistake)) => {
             if !mistakes.iter().any(|known| known.key == mistake.key) {

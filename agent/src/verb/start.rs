@@ -3,11 +3,13 @@
 use super::{Surroundings, agent_unit};
 use crate::{
     apply::{self, Context},
+    bundle,
     config::Settings,
+    containerd::Limits,
     exit::{Exit, Failure},
     model::{MachineName, Mode},
     observe,
-    plan::{self, Goal},
+    plan::{self, Goal, Programs},
     step::Plan,
 };
 
@@ -23,7 +25,7 @@ pub async fn start(here: &Surroundings, path: &str) -> Result<Exit, Failure> {
 
 /// Makes the plan of a first start true.
 pub(super) async fn join(here: &Surroundings, settings: &Settings) -> Result<Exit, Failure> {
-    let plan = plan(here, settings)?;
+    let plan = plan(here, settings).await?;
     if settings.requires_machine_registration() {
         tracing::warn!("the node's AKS machine is not registered: that is not part of this release yet");
     }
@@ -41,8 +43,8 @@ pub(super) async fn join(here: &Surroundings, settings: &Settings) -> Result<Exi
 /// What a first start does on the host as it is.
 ///
 /// # Errors
-/// This release can't do it, or not with these settings; the host can't be looked at.
-pub(super) fn plan(here: &Surroundings, settings: &Settings) -> Result<Plan, Failure> {
+/// This release can't do it, or not with these settings; the host can't be looked at; the offline bundle can't be used.
+pub(super) async fn plan(here: &Surroundings, settings: &Settings) -> Result<Plan, Failure> {
     settings.startable().map_err(Failure::Unfit)?;
     if here.mode == Mode::Binary {
         return Err(Failure::NotYet {
@@ -52,5 +54,11 @@ pub(super) fn plan(here: &Surroundings, settings: &Settings) -> Result<Plan, Fai
     }
     let facts = observe::facts(&here.host)?;
     let goal = Goal::of(settings, &facts, MachineName::FIRST)?;
-    Ok(plan::start(&goal, &facts, settings.routing(), &agent_unit(settings))?)
+    let bundle = match settings.offline_artifacts() {
+        Some(source) => Some(bundle::open(&here.host, source, facts.arch, Limits::AGENT).await?),
+        None => None,
+    };
+    let programs = Programs::of(settings, bundle)?;
+    let unit = agent_unit(settings);
+    Ok(plan::start(&goal, &programs, &facts, settings.routing(), &unit)?)
 }

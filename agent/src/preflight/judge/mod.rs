@@ -11,7 +11,7 @@ pub use kernel::{
     Hierarchy, Holder, Setting, cgroups, firewall, kernel_settings, kubelet_port, listener, metrics_port, swap,
 };
 pub use place::{Folder, Room, disk, existing, propagation, provisioning, targets, writable};
-pub use source::{Source, oci_image, sources};
+pub use source::{Offline, Source, oci_image, offline, sources};
 pub use system::{
     Enforcement, ImageTraits, UnitState, containerd_config, containerd_sync, gpu, host_image, machined, runtime,
     selinux, settings, systemd_version, tools, unit, units, user,

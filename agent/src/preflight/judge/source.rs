@@ -13,6 +13,32 @@ pub enum Source {
     Away(String),
 }
 
+/// What came of opening the bundle of offline artifacts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Offline {
+    /// The settings name none.
+    NotAsked,
+    /// It has all its files.
+    Whole,
+    /// It can't be used: why, in our words.
+    Unusable(String),
+}
+
+/// `offline-artifacts`
+#[must_use]
+pub fn offline(seen: &Offline) -> Finding {
+    const BUNDLE: Remedy = Remedy::new(
+        "put a whole bundle for this processor where bootstrap.offlineArtifacts.source says, with a manifest.json at its root and every file that \
+         it names, or leave the setting out",
+    );
+    let check = Check::OfflineArtifacts;
+    match seen {
+        Offline::NotAsked => check.ok("no offline source is asked for"),
+        Offline::Whole => check.ok("the offline bundle has all its files"),
+        Offline::Unusable(why) => check.fail(why.clone(), BUNDLE),
+    }
+}
+
 const NETWORK: Remedy = Remedy::new(
     "let this host reach the server, through a mirror or a proxy if it must, and see that the configured version has been released",
 );

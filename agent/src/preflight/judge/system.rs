@@ -15,7 +15,6 @@ use crate::{
 #[must_use]
 pub fn settings(mistakes: &[Mistake]) -> Vec<Finding> {
     let of = |key: &str| match key {
-        "bootstrap.offlineArtifacts.source" => Check::OfflineArtifacts,
         "networking.localDNS" => Check::LocalDns,
         _ if key.starts_with("azure") => Check::ClusterCredentials,
         _ => Check::AgentConfig,
@@ -30,7 +29,6 @@ pub fn settings(mistakes: &[Mistake]) -> Vec<Finding> {
             "this release does all that the configuration asks for",
         ),
         (Check::ClusterCredentials, "kubelet has a credential"),
-        (Check::OfflineArtifacts, "no offline source is asked for"),
         (Check::LocalDns, "LocalDNS is not asked for"),
     ] {
         if !found.iter().any(|finding| finding.check == check) {

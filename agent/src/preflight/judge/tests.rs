@@ -121,11 +121,10 @@ fn fc_l1_enforcing_without_an_answer_names_the_rule() {
 }
 
 #[test]
-fn na_r18_offline_sources_and_what_is_not_done_yet_are_refused_by_their_keys() {
+fn what_is_not_done_yet_is_refused_by_its_key() {
     let mistake = |key| Mistake::new(key, "asks for what is not part of this release yet", "leave it out");
     let found = judge::settings(
         &[
-            "bootstrap.offlineArtifacts.source",
             "networking.localDNS",
             "azure.bootstrapToken",
             "hostRouting.staticRoutes",
@@ -140,7 +139,6 @@ fn na_r18_offline_sources_and_what_is_not_done_yet_are_refused_by_their_keys() {
     assert_eq!(
         errors,
         [
-            (Check::OfflineArtifacts, "bootstrap.offlineArtifacts.source"),
             (Check::LocalDns, "networking.localDNS"),
             (Check::ClusterCredentials, "azure.bootstrapToken"),
             (Check::AgentConfig, "hostRouting.staticRoutes"),

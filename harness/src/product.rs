@@ -43,6 +43,8 @@ struct File {
 
 /// Where that lies, in its folder.
 const FILE: &str = "product.json";
+/// A link to the layout of the agent's image.
+const LAYOUT: &str = "layout";
 
 impl Product {
     /// Builds the agent's image, or takes the OCI layout or archive `given`, and pushes it into the cloud's registry. `dir` keeps what is made on the way.
@@ -70,6 +72,9 @@ impl Product {
                 layout
             }
         };
+        let kept = dir.join(LAYOUT);
+        let _ = fs::remove_file(&kept);
+        std::os::unix::fs::symlink(fs::canonicalize(&layout)?, &kept)?;
         let bytes =
             program(&layout).with_context(|| format!("{} as the agent's image", given.unwrap_or(&layout).display()))?;
         let path = dir.join("aks-flex-node");
@@ -107,6 +112,11 @@ impl Product {
             pushed: Arc::default(),
             heavies: Arc::default(),
         }
+    }
+
+    /// The OCI layout of the agent's image.
+    pub(crate) fn layout(&self) -> PathBuf {
+        self.dir.join(LAYOUT)
     }
 
     /// Another image than the one that hosts start with, in the registry.

@@ -61,7 +61,7 @@ async fn stand(bed: &Bed, ingredients: &Ingredients, options: &cli::Up) -> Resul
     .await?;
     step("node Ready", cloud.cluster.node_ready(HOST, READY)).await?;
     step("pod Running", async {
-        cloud.cluster.pod(POD, HOST, &cloud.images.busybox).await?;
+        cloud.cluster.pod(POD, HOST, &cloud.images.busybox.to_string()).await?;
         cloud.cluster.pod_running(POD, READY).await
     })
     .await?;

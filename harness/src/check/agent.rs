@@ -211,7 +211,9 @@ async fn leaves_node_alone(context: &Context) -> Result<()> {
     let host = context.joined().await?;
     let cluster = &context.cloud().cluster;
     let pod = format!("calm-{}", host.name());
-    cluster.pod(&pod, host.name(), &context.cloud().images.busybox).await?;
+    cluster
+        .pod(&pod, host.name(), &context.cloud().images.busybox.to_string())
+        .await?;
     cluster.pod_running(&pod, READY).await?;
     let before = residents(&host).await?;
     for name in ["kubelet", "containerd", "httpd"] {

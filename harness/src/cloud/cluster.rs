@@ -223,7 +223,7 @@ impl Cluster {
     ///
     /// # Errors
     /// kubectl's: there is one of that name.
-    pub(crate) async fn pod(&self, name: &str, node: &str, image: &image::ImageRef) -> Result<()> {
+    pub(crate) async fn pod(&self, name: &str, node: &str, image: &str) -> Result<()> {
         let script =
             format!("echo hello from {name} > /tmp/index.html; cat /tmp/index.html; exec httpd -f -p 8080 -h /tmp");
         let pod = json!({
@@ -235,7 +235,7 @@ impl Cluster {
                 "terminationGracePeriodSeconds": 1,
                 "containers": [{
                     "name": "main",
-                    "image": image.to_string(),
+                    "image": image,
                     "command": ["sh", "-c", script],
                     "resources": { "limits": { "memory": "64Mi" }, "requests": { "memory": "32Mi", "cpu": "10m" } },
                     "readinessProbe": { "httpGet": { "path": "/index.html", "port": 8080 }, "periodSeconds": 1 },

@@ -26,7 +26,7 @@ pub(crate) const RUNC: &str = "1.1.15";
 /// The CNI plugins' version: Debian's in bookworm and in trixie.
 pub(crate) const CNI: &str = "1.1.1";
 /// crictl's version: the Kubernetes version's, with a zero at its end.
-const CRICTL: &str = "1.20.0";
+pub(super) const CRICTL: &str = "1.20.0";
 
 /// Where Debian's containernetworking-plugins are.
 const PLUGINS: &str = "/usr/lib/cni";
@@ -105,7 +105,7 @@ impl Downloads {
 }
 
 /// The served tree, `HOST/PATH`.
-async fn served(run: &Run) -> Result<PathBuf> {
+pub(super) async fn served(run: &Run) -> Result<PathBuf> {
     let recipe = format!(
         "{KUBERNETES} {CONTAINERD} {RUNC} {CNI} {CRICTL} {PLUGIN_NAMES:?}\n{KUBELET_SHIM}\n{RUNC_SHIM}\n{:?}",
         exec_shims()

@@ -7,6 +7,7 @@
 //! No server looks beyond that network, and none has anything to forward to. Each outlives the harness and ends with the run.
 
 pub(crate) mod approver;
+pub(crate) mod bundle;
 pub(crate) mod cluster;
 pub(crate) mod control_plane;
 pub(crate) mod downloads;
@@ -84,6 +85,7 @@ pub(crate) struct Cloud {
     /// What is in the registry.
     pub(crate) images: Images,
     kubernetes: Kubernetes,
+    layouts: PathBuf,
 }
 
 /// What the bed pushes before the first host is there.
@@ -143,6 +145,12 @@ impl Cloud {
             })
         });
         let (control, images) = tokio::join!(control, push);
+        let layouts = run.cloud_dir().join("layouts");
+        crate::cache::remove_tree(&layouts)?;
+        crate::cache::private_dir(&layouts)?;
+        for (name, layout) in [("machine", &of.machine), ("pause", &of.pause), ("busybox", &of.busybox)] {
+            std::os::unix::fs::symlink(layout, layouts.join(name))?;
+        }
         control?;
         let file = File {
             kubernetes: of.kubernetes.clone(),
@@ -156,6 +164,7 @@ impl Cloud {
             cluster,
             images: file.images,
             kubernetes: file.kubernetes,
+            layouts: run.cloud_dir().join("layouts"),
         })
     }
 
@@ -173,7 +182,14 @@ impl Cloud {
             cluster: Cluster::of(ControlPlane::of(run, net, &file.kubernetes)),
             images: file.images,
             kubernetes: file.kubernetes,
+            layouts: run.cloud_dir().join("layouts"),
         })
+    }
+
+    /// The OCI layout of one of its images: `machine`, `pause`, `busybox`.
+    pub(crate) fn layout(&self, name: &str) -> PathBuf {
+        let link = self.layouts.join(name);
+        fs::canonicalize(&link).unwrap_or(link)
     }
 
     /// What a host that is to join must see of the machine: from, to.

@@ -91,6 +91,25 @@ impl Host {
         self.refuse("names", &names, Refusal::Silence).await
     }
 
+    /// Makes one server of the cloud the only thing that this host reaches, until `heal`: `10.88.N.1:6443`.
+    ///
+    /// # Errors
+    /// nft refuses; the address has no port.
+    pub(crate) async fn reach_only(&self, server: &str) -> Result<()> {
+        let (address, port) = server
+            .rsplit_once(':')
+            .ok_or_else(|| anyhow::anyhow!("{server} has no port"))?;
+        let others = [
+            format!("ip daddr != {address} meta l4proto {{ tcp, udp }}"),
+            format!("ip daddr {address} meta l4proto udp"),
+            format!("ip daddr {address} tcp dport != {port} tcp flags & (syn | ack) == syn"),
+        ];
+        for (number, packets) in others.iter().enumerate() {
+            self.refuse(&format!("only{number}"), packets, Refusal::Silence).await?;
+        }
+        Ok(())
+    }
+
     /// Takes a block away.
     ///
     /// # Errors

@@ -17,7 +17,9 @@ pub(super) async fn first_boot(context: &Context) -> Result<()> {
     let cluster = &context.cloud().cluster;
     cluster.node_ready(host.name(), READY).await?;
     let pod = format!("web-{}", host.name());
-    cluster.pod(&pod, host.name(), &context.cloud().images.busybox).await?;
+    cluster
+        .pod(&pod, host.name(), &context.cloud().images.busybox.to_string())
+        .await?;
     cluster.pod_running(&pod, READY).await?;
     let log = cluster.logs(&pod).await?;
     ensure!(log.contains(&format!("hello from {pod}")), "the pod's log: {log:?}");

@@ -1,0 +1,136 @@
+//! Hosts that reach nothing, or little, but their cluster.
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::{Value, json};
+
+use super::Context;
+use crate::cache;
+use crate::cloud::bundle::{self, BUSYBOX, PAUSE};
+use crate::command::Command;
+use crate::host::{Host, Refusal};
+use crate::node::{Joining, READY};
+
+/// Where the host has what it was prepared with.
+const PREPARED: &str = "/var/lib/prepared";
+const CONFIG: &str = "/etc/aks-flex-node/config.json";
+
+/// From a folder, an OCI layout and an archive on the host: it joins with no network but the API server's, runs a pod, and preflight says before
+/// that all is there.
+pub(super) async fn na_r18_offline(context: &Context) -> Result<()> {
+    let mut joining = context.joining().await?;
+    let cloud = context.cloud();
+    let dir = context.bed.run.cloud_dir().join(format!("prepared-{}", joining.name));
+    cache::private_dir(&dir)?;
+    bundle::folder(&context.bed.run, cloud, &dir.join("bundle")).await?;
+    let archive = dir.join("agent.tar");
+    Command::line(&["tar", "-cf"])
+        .arg(&archive)
+        .arg("-C")
+        .arg(context.product().layout())
+        .arg(".")
+        .run()
+        .await?;
+    let binds = &mut joining.options.binds;
+    binds.push((dir.clone(), PREPARED.to_owned()));
+    binds.push((cloud.layout("machine"), "/var/lib/rootfs".to_owned()));
+    let agent = format!(
+        "AKS_FLEX_NODE_AGENT_IMAGE={}\nAKS_FLEX_NODE_AGENT_ARCHIVE={PREPARED}/agent.tar\n",
+        joining.agent
+    );
+    joining.inputs.push(("agent.env".to_owned(), agent));
+    let template = format!("file://{PREPARED}/{{{{ if .KubernetesVersion }}}}");
+    offline(&mut joining, &template, "oci-layout:///var/lib/rootfs");
+    let server = format!("{}:6443", context.bed.net.gateway());
+    joining.config["node"]["kubelet"]["clusterFQDN"] = server.clone().into();
+
+    // An operator's slip first: it is refused before a host is made.
+    let refused = context
+        .provision(&joining)
+        .await
+        .err()
+        .context("it took a template it can't fill in")?;
+    ensure!(
+        format!("{refused:#}").contains("bootstrap.offlineArtifacts.source"),
+        "it says {refused:#}"
+    );
+    offline(
+        &mut joining,
+        &format!("file://{PREPARED}/bundle"),
+        "oci-layout:///var/lib/rootfs",
+    );
+    let host = context.provision(&joining).await?;
+    host.reach_only(&server).await?;
+    host.start().await?;
+    context.is_joined(&host).await?;
+    runs_a_pod(context, &host).await?;
+    is_good(&host).await?;
+    cache::remove_tree(&dir)
+}
+
+/// From an OCI artifact: the publishers' servers are away.
+pub(super) async fn na_r18_offline_registry(context: &Context) -> Result<()> {
+    let mut joining = context.joining().await?;
+    let cloud = context.cloud();
+    let dir = context.bed.run.cloud_dir().join(format!("prepared-{}", joining.name));
+    cache::private_dir(&dir)?;
+    bundle::folder(&context.bed.run, cloud, &dir.join("bundle")).await?;
+    let artifact = bundle::artifact(cloud, &dir.join("bundle"), &dir).await?;
+    let source = format!("oci://{}:{{{{ .KubernetesVersionNoV }}}}", artifact.repository);
+    let machine = cloud.images.machine.to_string();
+    offline(&mut joining, &source, &machine);
+    let host = context.provision(&joining).await?;
+    host.block(&format!("{}:443", context.bed.net.gateway()), Refusal::Reset)
+        .await?;
+    host.start().await?;
+    context.is_joined(&host).await?;
+    runs_a_pod(context, &host).await?;
+    is_good(&host).await?;
+    cache::remove_tree(&dir)
+}
+
+fn offline(joining: &mut Joining, source: &str, machine: &str) {
+    let config = &mut joining.config;
+    config["bootstrap"]["offlineArtifacts"] = json!({ "source": source });
+    config["bootstrap"]["ociImage"] = machine.into();
+    config["components"]["sandboxImage"] = PAUSE.into();
+}
+
+/// Of an image that only the bundle has, in a sandbox that only the bundle has.
+async fn runs_a_pod(context: &Context, host: &Host) -> Result<()> {
+    let cluster = &context.cloud().cluster;
+    let pod = format!("offline-{}", host.name());
+    cluster.pod(&pod, host.name(), BUSYBOX).await?;
+    cluster.pod_running(&pod, READY).await
+}
+
+/// `preflight` finds the bundle, and a second start takes nothing anew.
+async fn is_good(host: &Host) -> Result<()> {
+    let agent = ["/usr/bin/aks-flex-node"];
+    let asked = [
+        "preflight",
+        "--config",
+        CONFIG,
+        "--output",
+        "json",
+        "--check",
+        "offline-artifacts",
+    ];
+    let said = host.agent().exec(&[&agent[..], &asked].concat()).await?;
+    ensure!(said.ok(), "preflight: {said:?}");
+    let report: Value = serde_json::from_str(&said.stdout).context("preflight's report")?;
+    ensure!(
+        report.to_string().contains("the offline bundle has all its files"),
+        "preflight says {report}"
+    );
+    let seen = "find /var/lib/unbounded /var/lib/machines/kube1/usr/local/bin /var/lib/machines/kube1/opt/cni/bin -type f -printf '%p %T@ %s\\n' | sort";
+    let before = host.sh(seen).await?;
+    ensure!(before.contains("image-1.tar"), "no archive was staged: {before}");
+    let again = host
+        .agent()
+        .exec(&[&agent[..], &["start", "--config", CONFIG]].concat())
+        .await?;
+    ensure!(again.ok(), "a second start: {again:?}");
+    let after = host.sh(seen).await?;
+    ensure!(before == after, "a second start changed {before} into {after}");
+    Ok(())
+}

@@ -131,7 +131,12 @@ pub enum Step {
         #[serde(serialize_with = "texts")]
         reads: Vec<HostPath>,
     },
-    /// kubelet stays active and holds its credential.
+    /// kubelet runs on: it is not one that ends and is started again and again.
+    KubeletSteady {
+        /// The machine.
+        machine: MachineName,
+    },
+    /// kubelet is active and holds its credential.
     KubeletJoined {
         /// The machine.
         machine: MachineName,

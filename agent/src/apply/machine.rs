@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use hostexec::{Call, Host, HostPath, Output, Tool, ToolError};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::{Context, Error, file, unit};
 use crate::model::MachineName;
@@ -164,9 +164,60 @@ pub(super) async fn wait_for_kubelet(context: &Context, machine: MachineName, cr
         let asked = call(host, machine, &["test", "-s", credential], ASK).await;
         asked.is_ok_and(|output| output.code == Some(0))
     };
-    until(context, machine, waits.joined, "has no certificate", joined).await?;
+    until(context, machine, waits.joined, NO_CERTIFICATE, joined).await?;
     // It may have ended since: kubelet without a way to its API server starts again and again.
     until(context, machine, waits.active, "is not active", active).await
+}
+
+const NO_CERTIFICATE: &str = "has no certificate";
+
+/// kubelet's word on itself. Source: `healthzBindAddress` and `healthzPort` of a KubeletConfiguration, by default.
+const HEALTH: &str = "http://127.0.0.1:10248/healthz";
+
+/// Watches kubelet until the same one has been well for a moment, or has run for long.
+pub(super) async fn watch_kubelet(context: &Context, machine: MachineName) -> Result<(), Error> {
+    const SHOW: [&str; 4] = [
+        "systemctl",
+        "show",
+        "--property=ActiveState,InvocationID",
+        "kubelet.service",
+    ];
+    let waits = context.waits;
+    let end = Instant::now() + waits.active;
+    let mut seen: Option<Seen> = None;
+    loop {
+        let asked = call(&context.host, machine, &SHOW, ASK).await;
+        let said = asked.map(|output| output.stdout).unwrap_or_default();
+        let active = said.lines().any(|line| line == "ActiveState=active");
+        let asked = timeout(ASK, context.fetcher.reaches(HEALTH)).await;
+        let now = Instant::now();
+        let well = asked.is_ok_and(|answer| answer.is_ok());
+        let same = seen.take().filter(|before| before.said == said);
+        let since = same.as_ref().map_or(now, |before| before.since);
+        let well = well.then(|| same.and_then(|before| before.well).unwrap_or(now));
+        if active && (well.is_some_and(|well| now - well >= waits.steady) || now - since >= waits.lasting) {
+            return Ok(());
+        }
+        seen = active.then_some(Seen { said, since, well });
+        if now >= end {
+            return Err(Error::Kubelet {
+                what: "does not stay active",
+                seconds: waits.active.as_secs(),
+                hint: "",
+                journal: inner_journal(&context.host, machine, "kubelet.service").await,
+            });
+        }
+        sleep(waits.poll).await;
+    }
+}
+
+/// A kubelet that is active.
+struct Seen {
+    /// What systemd says of it: another one has another invocation.
+    said: String,
+    since: Instant,
+    /// Since when it has been well.
+    well: Option<Instant>,
 }
 
 async fn until(
@@ -183,7 +234,7 @@ async fn until(
             return Err(Error::Kubelet {
                 what,
                 seconds: limit.as_secs(),
-                hint: hint(&journal),
+                hint: hint(&journal, what),
                 journal,
             });
         }
@@ -193,7 +244,7 @@ async fn until(
 }
 
 /// What kubelet's last words most often mean, and what to do about it.
-fn hint(journal: &str) -> &'static str {
+fn hint(journal: &str, what: &str) -> &'static str {
     const HINTS: [(&str, &str); 7] = [
         (
             "Unauthorized",
@@ -216,10 +267,11 @@ fn hint(journal: &str) -> &'static str {
         ("i/o timeout", ": the API server does not answer"),
     ];
     let found = HINTS.iter().find(|(sign, _)| journal.contains(sign));
-    found.map_or(
-        ": if its certificate request is pending, approve it (kubectl get csr)",
-        |(_, hint)| hint,
-    )
+    match found {
+        Some((_, hint)) => hint,
+        None if what == NO_CERTIFICATE => ": if its certificate request is pending, approve it (kubectl get csr)",
+        None => "",
+    }
 }
 
 /// The last lines a service of the machine logged.
@@ -229,16 +281,47 @@ async fn inner_journal(host: &Host, machine: MachineName, unit: &str) -> String 
         "--unit",
         unit,
         "--lines",
-        "80",
+        LINES,
         "--output",
         "cat",
         "--no-pager",
         "--quiet",
     ];
     match call(host, machine, &program, ASK).await {
-        Ok(output) => one_line(&output.stdout),
+        Ok(output) => one_line(&telling(&output.stdout)),
         Err(error) => format!("({error})"),
     }
+}
+
+/// More than a Go program's farewell, which has all its goroutines.
+const LINES: &str = "4000";
+
+/// A log without the stacks of Go programs; after it, once more, the last line in which one told why it ended, if other lines follow that.
+fn telling(text: &str) -> String {
+    let stack = |line: &str| {
+        line.starts_with(['\t', '+'])
+            || line.starts_with("goroutine ")
+            || line.starts_with("created by ")
+            || line.contains("(0x")
+            || line.ends_with("(...)")
+    };
+    // Source: klog's header, `Fmmdd hh:mm:ss`.
+    let fatal = |line: &&&str| {
+        let mut head = line.bytes();
+        head.next() == Some(b'F')
+            && head.by_ref().take(4).all(|byte| byte.is_ascii_digit())
+            && head.next() == Some(b' ')
+    };
+    let lines: Vec<&str> = text.lines().filter(|line| !stack(line)).collect();
+    let start = lines.len().saturating_sub(80);
+    let last = lines.iter().rfind(fatal);
+    let said = last.filter(|last| lines.last() != Some(last));
+    lines[start..]
+        .iter()
+        .chain(said)
+        .copied()
+        .collect::<Vec<_>>()
+        .join("\n")
 }
 
 /// The end of a log on one line, at most some 2000 characters, without what could be a bootstrap token.
@@ -304,6 +387,18 @@ mod tests {
     }
 
     #[test]
+    fn fc_k1_of_a_farewell_the_reason_is_told_and_not_the_stacks() {
+        let log = "I1130 11:50:34.1 1 server.go] starting\nF1130 11:50:34.2 1 kubelet.go:1350] Failed to start\ngoroutine 1 [select]:\n\
+            k8s.io/klog.stacks(0xc000010001, 0xc0001)\n\t/go/klog.go:996 +0xb9\nmain.main()\ncreated by main\n\
+            k8s.io/a.(*b).c(...)\nkubelet.service: Failed with result 'exit-code'.\n";
+        assert_eq!(
+            telling(log).lines().map(|line| &line[..5]).collect::<Vec<_>>(),
+            ["I1130", "F1130", "main.", "kubel", "F1130"]
+        );
+        assert_eq!(telling("Failed\nF1130 x"), "Failed\nF1130 x");
+    }
+
+    #[test]
     fn a_long_log_keeps_its_end_on_one_line() {
         let text = format!("{}\n\n  last  \n", "ü".repeat(3000));
         let line = one_line(&text);
@@ -328,7 +423,8 @@ mod tests {
             ("dial tcp 10.0.0.1:6443: connect: connection refused", "not there"),
             ("", "csr"),
         ] {
-            assert!(hint(journal).contains(word), "{journal}");
+            assert!(hint(journal, NO_CERTIFICATE).contains(word), "{journal}");
         }
+        assert_eq!(hint("Failed to start ContainerManager", "is not active"), "");
     }
 }

@@ -75,6 +75,11 @@ pub struct Waits {
     pub active: Duration,
     /// For kubelet to hold its credential.
     pub joined: Duration,
+    /// For which a kubelet has to run on that says it is well.
+    pub steady: Duration,
+    /// For which one has to run that says nothing, its port being somebody else's. One that can't work ends some 6 s after its start (measured
+    /// with 1.20).
+    pub lasting: Duration,
     /// Between two looks at kubelet.
     pub kubelet_poll: Duration,
 }
@@ -87,6 +92,8 @@ impl Default for Waits {
             gone: Duration::from_secs(15),
             active: Duration::from_secs(60),
             joined: Duration::from_secs(120),
+            steady: Duration::from_secs(1),
+            lasting: Duration::from_secs(20),
             kubelet_poll: Duration::from_secs(2),
         }
     }
@@ -169,6 +176,7 @@ async fn make_true(step: &Step, context: &Context) -> Result<(), Error> {
         Step::MachineRunning { machine } => machine::start(context, *machine).await,
         Step::ServiceRunning { machine, unit, reads } => machine::run_service(context, *machine, unit, reads).await,
         Step::KubeletJoined { machine, credential } => machine::wait_for_kubelet(context, *machine, credential).await,
+        Step::KubeletSteady { machine } => machine::watch_kubelet(context, *machine).await,
         Step::StateSaved(state) => store::state::save(&context.host, state).map_err(Error::State),
         Step::UnitRunning { unit } => unit::start(&context.host, unit).await,
         Step::UnitEnabled { unit } => unit::enable(&context.host, unit).await,

@@ -45,6 +45,8 @@ impl Bed {
             gone: short,
             active: short,
             joined: short,
+            steady: poll,
+            lasting: poll,
             kubelet_poll: poll,
         };
         let context = Context {
@@ -340,6 +342,21 @@ async fn fc_k7_a_kubelet_without_certificate_is_told_with_what_to_do() {
         "{text}"
     );
     assert!(text.ends_with("waiting for ***"), "{text}");
+}
+
+#[tokio::test]
+async fn fc_k1_a_kubelet_that_is_started_again_and_again_is_no_nodes() {
+    let bed = Bed::new(&[(
+        "systemd-run",
+        "case \"$*\" in *InvocationID*) echo ActiveState=active; echo InvocationID=$$;; *journalctl*) echo 'F1130 no'; echo 'goroutine 1 [select]:';; esac",
+    )]);
+    let text = bed.fails(Step::KubeletSteady { machine: MACHINE }).await;
+    assert!(
+        text.contains("kubelet does not stay active") && text.ends_with("F1130 no"),
+        "{text}"
+    );
+    let bed = Bed::new(&[("systemd-run", "echo ActiveState=active; echo InvocationID=1")]);
+    bed.make(Step::KubeletSteady { machine: MACHINE }).await.unwrap();
 }
 
 #[tokio::test]

@@ -75,6 +75,7 @@ pub fn start(
                 credential: kubelet::credential(goal),
             },
         ),
+        Plan::task("watch-kubelet", Step::KubeletSteady { machine }),
         Plan::task(
             "save-state",
             Step::StateSaved(State::first(&programs.versions.kubernetes)),

@@ -52,6 +52,7 @@ fn files(step: &Step) -> &[File] {
         | Step::MachineRunning { .. }
         | Step::ServiceRunning { .. }
         | Step::KubeletJoined { .. }
+        | Step::KubeletSteady { .. }
         | Step::StateSaved(_)
         | Step::UnitRunning { .. }
         | Step::UnitEnabled { .. } => &[],
@@ -89,6 +90,7 @@ impl fmt::Display for Step {
             Self::MachineRunning { machine } => write!(f, "{machine} runs and answers"),
             Self::ServiceRunning { machine, unit, .. } => write!(f, "{unit} of {machine} runs with these files"),
             Self::KubeletJoined { machine, .. } => write!(f, "kubelet of {machine} holds its credential"),
+            Self::KubeletSteady { machine } => write!(f, "kubelet of {machine} runs on"),
             Self::StateSaved(state) => write!(f, "the state names {}", state.active_machine),
             Self::UnitRunning { unit } => write!(f, "{unit} runs"),
             Self::UnitEnabled { unit } => write!(f, "{unit} starts at every boot"),

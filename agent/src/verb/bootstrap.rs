@@ -6,7 +6,7 @@ use std::io;
 
 use hostexec::{Host, HostPath};
 
-use super::{Surroundings, start};
+use super::{Surroundings, preflight, start};
 use crate::{
     bootstrap::{self, Error, INPUTS, Inputs, Key},
     config,
@@ -22,7 +22,13 @@ pub async fn bootstrap(here: &Surroundings, options: impl IntoIterator<Item = (K
     let Configured { settings, base } = configure(here, options)?;
     here.log.set_level(settings.log_level());
     here.log.add_file(&here.host, settings.log_dir());
-    let exit = start::join(here, &settings).await?;
+    let exit = match start::join(here, &settings).await {
+        Err(failure) if failure.exit() == Exit::Failed => {
+            preflight::explain(here, &settings).await;
+            return Err(failure);
+        }
+        joined => joined?,
+    };
     inputs::consume(&here.host, base.as_ref()).map_err(failed("remove the bootstrap's inputs"))?;
     Ok(exit)
 }

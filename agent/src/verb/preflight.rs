@@ -4,14 +4,14 @@ use std::io::Write as _;
 
 use super::{Output, Surroundings, agent_unit};
 use crate::{
-    config::Mistake,
+    config::{Mistake, Settings},
     exit::{Exit, Failure},
     look::{self, Only, Subject},
     model::MachineName,
     observe,
     plan::{self, Goal, Programs, Unfit},
     preflight::{
-        Check, Ignored, Remedy, Report, Status, Strictness,
+        Check, Finding, Ignored, Remedy, Report, Status, Strictness, Verdict,
         judge::{self, Offline},
     },
 };
@@ -40,6 +40,29 @@ pub async fn preflight(here: &Surroundings, path: &str, asked: &Asked) -> Result
     let only = Only::these(only.map_err(|_| unknown("--check", ""))?);
 
     let settings = here.settings_as_they_are(path)?;
+    let found = examine(here, settings, &only).await?;
+    let report = Report::of(found, &ignored, asked.strictness);
+    let text = match asked.output {
+        Output::Text => report.to_string(),
+        Output::Json => report.json(),
+    };
+    let mut stdout = std::io::stdout().lock();
+    let printed = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
+    printed.map_err(|source| Failure::Host {
+        what: "print the report",
+        source,
+    })?;
+    Ok(match report.status() {
+        Status::Ok => Exit::Done,
+        Status::Failed => Exit::Failed,
+    })
+}
+
+/// Answers the checks that are asked for.
+///
+/// # Errors
+/// The host can't be looked at for a plan.
+async fn examine(here: &Surroundings, settings: Settings, only: &Only) -> Result<Vec<Finding>, Failure> {
     let facts = observe::facts(&here.host)?;
     let mut mistakes: Vec<Mistake> = settings
         .startable()
@@ -89,23 +112,56 @@ pub async fn preflight(here: &Surroundings, path: &str, asked: &Asked) -> Result
         facts,
         plan,
     };
-    found.extend(look::look(&subject, &only).await);
+    found.extend(look::look(&subject, only).await);
+    Ok(found)
+}
 
-    let report = Report::of(found, &ignored, asked.strictness);
-    let text = match asked.output {
-        Output::Text => report.to_string(),
-        Output::Json => report.json(),
+/// What a start can run into by itself; the others mean what an earlier try of it left.
+const OF_A_START: &[Check] = &[
+    Check::HostOsConfiguration,
+    Check::HostTargets,
+    Check::HostTools,
+    Check::NspawnRuntime,
+    Check::MountPropagation,
+    Check::Selinux,
+    Check::Cgroups,
+    Check::OfflineArtifacts,
+    Check::Dns,
+    Check::ApiServerReachable,
+    Check::Clock,
+    Check::BootstrapToken,
+    Check::OciImage,
+    Check::KubernetesArtifacts,
+    Check::CriArtifacts,
+    Check::CniArtifacts,
+];
+
+/// Logs what is wrong with the host, after a start that failed: a line each, with what to do. A check never keeps a start from its try, for one that
+/// errs would keep a host from its node.
+pub(super) async fn explain(here: &Surroundings, settings: &Settings) {
+    let only = Only::these(OF_A_START.to_vec());
+    let found = match examine(here, settings.clone(), &only).await {
+        Ok(found) => found,
+        Err(failure) => {
+            tracing::warn!(
+                error = &failure as &dyn std::error::Error,
+                "preflight could not look for the reason"
+            );
+            return;
+        }
     };
-    let mut stdout = std::io::stdout().lock();
-    let printed = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
-    printed.map_err(|source| Failure::Host {
-        what: "print the report",
-        source,
-    })?;
-    Ok(match report.status() {
-        Status::Ok => Exit::Done,
-        Status::Failed => Exit::Failed,
-    })
+    for finding in found {
+        let (Verdict::Error(remedy) | Verdict::Warning(remedy)) = &finding.verdict else {
+            continue;
+        };
+        tracing::warn!(
+            check = finding.check.name(),
+            target = finding.target.as_deref(),
+            found = finding.message,
+            remedy = remedy.as_str(),
+            "preflight finds"
+        );
+    }
 }
 
 fn unknown(option: &str, also: &str) -> Failure {

@@ -35,7 +35,7 @@ pub fn offline(seen: &Offline) -> Finding {
     match seen {
         Offline::NotAsked => check.ok("no offline source is asked for"),
         Offline::Whole => check.ok("the offline bundle has all its files"),
-        Offline::Unusable(why) => check.fail(why.clone(), BUNDLE),
+        Offline::Unusable(why) => check.fail(why.clone(), BUNDLE).on("bootstrap.offlineArtifacts.source"),
     }
 }
 

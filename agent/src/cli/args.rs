@@ -3,6 +3,7 @@
 use clap::{Args, Subcommand, ValueEnum};
 
 use crate::{
+    azure::AKS_SERVER,
     bootstrap::Key,
     preflight::Strictness,
     verb::{self, Output},
@@ -28,6 +29,44 @@ pub struct Config {
     /// The configuration file of the host.
     #[arg(long = "config", value_name = "PATH", default_value = "", hide_default_value = true)]
     pub path: String,
+}
+
+/// In which form a token is printed.
+#[derive(Subcommand)]
+pub enum TokenOf {
+    /// As kubelet takes it from its credential plugin, which this is. Who it is of is said by the environment: AAD_LOGIN_METHOD
+    /// (spn or msi) and what goes with it.
+    Kubelogin(Kubelogin),
+}
+
+/// Which token.
+#[derive(Args)]
+pub struct Kubelogin {
+    /// Whom it is for: the application of the API server.
+    #[arg(long, value_name = "ID", default_value = AKS_SERVER)]
+    pub server_id: String,
+    /// A PEM with the service principal's certificate and key.
+    #[arg(long, value_name = "PATH")]
+    pub client_certificate_file: Option<String>,
+    /// Not supported.
+    #[arg(long, hide = true)]
+    pub pop_enabled: bool,
+    /// Not supported.
+    #[arg(long, hide = true, value_name = "CLAIMS")]
+    pub pop_claims: Option<String>,
+}
+
+impl From<Kubelogin> for verb::Login {
+    fn from(asked: Kubelogin) -> Self {
+        Self {
+            server_id: asked.server_id,
+            certificate: asked.client_certificate_file,
+            binding: match asked.pop_enabled || asked.pop_claims.is_some() {
+                true => verb::Binding::ToKey,
+                false => verb::Binding::None,
+            },
+        }
+    }
 }
 
 /// What to look at, and how it is judged.

@@ -3,6 +3,7 @@
 mod bootstrap;
 mod daemon;
 mod ignition;
+mod kubelogin;
 pub mod nspawn_lifecycle;
 mod plan;
 mod preflight;
@@ -29,6 +30,7 @@ use crate::{
 pub use bootstrap::bootstrap;
 pub use daemon::daemon;
 pub use ignition::ignition;
+pub use kubelogin::{Binding, Login, kubelogin};
 pub use plan::plan_start;
 pub use preflight::{Asked, preflight};
 pub use recover::recover;

@@ -2,7 +2,8 @@
 
 use url::Url;
 
-use super::Certificate;
+use super::{BadCertificate, Certificate, Error};
+use crate::config::{Credential, Identity, PUBLIC_AUTHORITY, Settings};
 use crate::model::Secret;
 
 /// An account in Entra ID.
@@ -15,6 +16,36 @@ pub enum Account {
     },
     /// An application's.
     Principal(Principal),
+}
+
+impl Account {
+    /// The account that the settings give; none: they give none that Entra ID knows by itself.
+    ///
+    /// # Errors
+    /// What proves a service principal can't.
+    pub fn of(settings: &Settings) -> Result<Option<Self>, Error> {
+        let principal = match settings.auth().identity() {
+            None | Some(Identity::Arc) => return Ok(None),
+            Some(Identity::Managed { client_id }) => {
+                let client_id = client_id.clone();
+                return Ok(Some(Self::Managed { client_id }));
+            }
+            Some(Identity::ServicePrincipal(principal)) => principal,
+        };
+        Ok(Some(Self::Principal(Principal {
+            authority: Authority::parse(settings.authority_host()).unwrap_or_default(),
+            tenant: principal.tenant_id.clone(),
+            client: principal.client_id.clone(),
+            proof: match &principal.credential {
+                Credential::Secret(secret) => Proof::Secret(secret.clone()),
+                Credential::Certificate(pem) => {
+                    let read = Certificate::parse(pem.reveal().as_bytes());
+                    Proof::Certificate(read.map_err(Error::Credential)?)
+                }
+                Credential::File(_) => return Err(Error::Credential(BadCertificate::Unread)),
+            },
+        })))
+    }
 }
 
 /// A service principal.
@@ -43,17 +74,18 @@ pub enum Proof {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Authority(Url);
 
-impl Authority {
-    /// The public cloud's. Source: Microsoft identity platform, "National clouds".
-    pub const PUBLIC: &'static str = "https://login.microsoftonline.com";
-    const US_GOVERNMENT: &'static str = "https://login.microsoftonline.us";
-    const CHINA: &'static str = "https://login.chinacloudapi.cn";
+impl Default for Authority {
+    fn default() -> Self {
+        Self(Url::parse(PUBLIC_AUTHORITY).expect("a fixed URL is one"))
+    }
+}
 
+impl Authority {
     /// The authority at `text`; an empty one is the public cloud's. None: it is no https URL of just a host.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let text = match text.trim() {
-            "" => Self::PUBLIC,
+            "" => PUBLIC_AUTHORITY,
             text => text,
         };
         let url = Url::parse(text).ok()?;
@@ -65,17 +97,6 @@ impl Authority {
             && url.query().is_none()
             && url.fragment().is_none();
         plain.then_some(Self(url))
-    }
-
-    /// Whose tokens that resource manager takes: the public cloud's, unless it is another cloud's own. Source: node-agent
-    /// specification, 2.4.
-    #[must_use]
-    pub fn of_resource_manager(endpoint: &str) -> &'static str {
-        match endpoint {
-            "https://management.usgovcloudapi.net" => Self::US_GOVERNMENT,
-            "https://management.chinacloudapi.cn" => Self::CHINA,
-            _ => Self::PUBLIC,
-        }
     }
 
     /// Where a tenant's tokens are given out.
@@ -96,7 +117,10 @@ impl Authority {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+    use crate::config;
 
     #[test]
     fn an_authority_is_a_host_and_nothing_more() {
@@ -131,15 +155,32 @@ mod tests {
     }
 
     #[test]
-    fn each_cloud_has_its_own_authority() {
-        for (endpoint, authority) in [
-            ("https://management.azure.com", Authority::PUBLIC),
-            ("https://management.usgovcloudapi.net", Authority::US_GOVERNMENT),
-            ("https://management.chinacloudapi.cn", Authority::CHINA),
-            ("https://arm.example", Authority::PUBLIC),
-        ] {
-            assert_eq!(Authority::of_resource_manager(endpoint), authority);
-            assert!(Authority::parse(authority).is_some());
-        }
+    fn the_configuration_makes_the_account() {
+        let made = |azure: serde_json::Value| {
+            let mut text = config::tests::with(&[("azure.bootstrapToken", serde_json::Value::Null)]);
+            text["azure"]
+                .as_object_mut()
+                .unwrap()
+                .extend(azure.as_object().unwrap().clone());
+            Account::of(&config::tests::settings(&text))
+        };
+        assert!(matches!(
+            made(json!({"managedIdentity": {"clientId": "c"}})),
+            Ok(Some(Account::Managed { client_id: Some(id) })) if id == "c"
+        ));
+        let secret = json!({"tenantId": "t", "clientId": "c", "clientSecret": "s"});
+        let principal = made(json!({"servicePrincipal": secret, "cloud": "AzureChinaCloud"}));
+        let Ok(Some(Account::Principal(principal))) = principal else {
+            panic!("another account")
+        };
+        assert_eq!(
+            Some(principal.authority),
+            Authority::parse("https://login.chinacloudapi.cn")
+        );
+        let unread =
+            made(json!({"servicePrincipal": {"tenantId": "t", "clientId": "c", "clientSecretFile": "/canary"}}));
+        let error = unread.unwrap_err();
+        assert!(!error.may_pass() && !error.to_string().contains("canary"), "{error}");
+        assert!(matches!(made(json!({"arc": {"enabled": true}})), Ok(None)));
     }
 }

@@ -34,6 +34,9 @@ impl fmt::Debug for Certificate {
 /// Why a file is no certificate with a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadCertificate {
+    /// The file was not to be read.
+    #[error("names a file that can't be read: look at preflight")]
+    Unread,
     /// It is of a form that is not read.
     #[error("is PKCS#12, which is not read: make it PEM with `openssl pkcs12 -in FILE.pfx -out FILE.pem -nodes`")]
     Pkcs12,
@@ -55,12 +58,6 @@ pub enum BadCertificate {
 }
 
 impl Certificate {
-    /// Whether these bytes mean to be a certificate: anything else is a secret.
-    #[must_use]
-    pub fn is_meant(bytes: &[u8]) -> bool {
-        is_pkcs12(bytes) || bytes.windows(11).any(|window| window == b"-----BEGIN ")
-    }
-
     /// Reads a PEM with a certificate and its key.
     ///
     /// # Errors
@@ -159,14 +156,18 @@ mod tests {
             (&b"secret"[..], BadCertificate::NoCertificate),
             (key.as_bytes(), BadCertificate::NoCertificate),
             (certificate.as_bytes(), BadCertificate::NoKey),
-            (include_bytes!("../../tests/fixtures/principal.pfx"), BadCertificate::Pkcs12),
-            (include_bytes!("../../tests/fixtures/stranger.pem"), BadCertificate::Stranger),
+            (
+                include_bytes!("../../tests/fixtures/principal.pfx"),
+                BadCertificate::Pkcs12,
+            ),
+            (
+                include_bytes!("../../tests/fixtures/stranger.pem"),
+                BadCertificate::Stranger,
+            ),
             (include_bytes!("../../tests/fixtures/ec.pem"), BadCertificate::NotRsa),
         ] {
             assert_eq!(Certificate::parse(bytes).map(|_| ()), Err(error));
         }
-        assert!(Certificate::is_meant(PEM) && Certificate::is_meant(include_bytes!("../../tests/fixtures/principal.pfx")));
-        assert!(!Certificate::is_meant(b"a secret~of-Entra"));
         assert!(!format!("{:?}", Certificate::parse(PEM)).contains("BEGIN"));
     }
 }

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use super::BadCertificate;
+
 /// Who was asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Whom {
@@ -61,6 +63,9 @@ pub enum Error {
         /// What to do.
         remedy: &'static str,
     },
+    /// What is to prove a service principal can't.
+    #[error("azure.servicePrincipal.clientSecretFile {0}")]
+    Credential(#[source] BadCertificate),
     /// No client could be made.
     #[error("no connection to Azure can be made ({0})")]
     Setup(String),
@@ -70,6 +75,6 @@ impl Error {
     /// Whether the next try might end otherwise with the same settings.
     #[must_use]
     pub const fn may_pass(&self) -> bool {
-        !matches!(self, Self::Refused { .. })
+        !matches!(self, Self::Refused { .. } | Self::Credential(_))
     }
 }

@@ -187,7 +187,7 @@ mod tests {
             panic!("another account")
         };
         assert_eq!((principal.tenant.as_str(), principal.client.as_str()), ("t", "c"));
-        assert_eq!(Some(principal.authority), Authority::parse(Authority::PUBLIC));
+        assert_eq!(Some(principal.authority), Authority::parse(""));
     }
 
     #[test]

@@ -25,6 +25,17 @@ impl Auth {
         self.identity.as_ref()
     }
 
+    /// The file with the service principal's credential, as long as it was not read.
+    pub(super) fn file(&mut self) -> Option<&mut Credential> {
+        match &mut self.identity {
+            Some(Identity::ServicePrincipal(ServicePrincipal {
+                credential: credential @ Credential::File(_),
+                ..
+            })) => Some(credential),
+            _ => None,
+        }
+    }
+
     /// What kubelet joins the cluster with.
     #[must_use]
     pub fn kubelet(&self) -> KubeletAuth<'_> {
@@ -83,9 +94,11 @@ pub struct ServicePrincipal {
 /// What proves a service principal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Credential {
-    /// A secret in the configuration.
+    /// A secret.
     Secret(Secret<String>),
-    /// A file with a secret, a PEM or a PKCS#12.
+    /// A PEM with a certificate and its key.
+    Certificate(Secret<String>),
+    /// A file with one of them, which was not read: it is read with the configuration.
     File(HostPath),
 }
 
@@ -115,6 +128,19 @@ impl BootstrapToken {
                 "write six and sixteen characters of [a-z0-9] with a dot between",
             )),
         }
+    }
+}
+
+/// The public cloud's authority. Source: Microsoft identity platform, "National clouds".
+pub const PUBLIC_AUTHORITY: &str = "https://login.microsoftonline.com";
+
+/// The authority that goes with a resource manager.
+#[must_use]
+pub fn authority_of(resource_manager: &str) -> &'static str {
+    match resource_manager {
+        "https://management.usgovcloudapi.net" => "https://login.microsoftonline.us",
+        "https://management.chinacloudapi.cn" => "https://login.chinacloudapi.cn",
+        _ => PUBLIC_AUTHORITY,
     }
 }
 

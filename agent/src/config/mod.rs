@@ -27,12 +27,14 @@ mod value;
 
 use hostexec::HostPath;
 
-pub use auth::{Auth, BootstrapToken, Credential, Identity, KubeletAuth, ServicePrincipal};
+pub use auth::{
+    Auth, BootstrapToken, Credential, Identity, KubeletAuth, PUBLIC_AUTHORITY, ServicePrincipal, authority_of,
+};
 pub use decode::Mistyped;
 pub use error::{Error, Mistake, Mistakes};
 pub use file::File;
 pub use image::on_host;
-pub use load::{Loaded, exposed, guard, load, parse};
+pub use load::{Loaded, exposed, guard, load, parse, read_credential};
 pub use meaning::name_of_its_own;
 pub use offline::OfflineSource;
 pub use routing::Routing;

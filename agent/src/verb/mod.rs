@@ -4,6 +4,7 @@ mod bootstrap;
 mod daemon;
 mod ignition;
 mod kubelogin;
+mod names;
 pub mod nspawn_lifecycle;
 mod plan;
 mod preflight;
@@ -183,6 +184,7 @@ pub fn keep_secrets_in_memory() {
 /// # Errors
 /// The command failed, or can't be driven.
 pub fn block_on(command: impl Future<Output = Result<Exit, Failure>>) -> Result<Exit, Failure> {
+    names::resolve_by_files_and_dns();
     // One provider of TLS for every client; an error says only that there is one already.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();

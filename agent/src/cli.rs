@@ -18,7 +18,7 @@ use crate::{
     verb::{self, Surroundings, nspawn_lifecycle},
 };
 
-pub use args::{Config, Ignition, Inputs, Kubelogin, Phase, PlanOf, Preflight, Spec, TokenOf};
+pub use args::{Config, FetchBootstrapData, Ignition, Inputs, Kubelogin, Phase, PlanOf, Preflight, Spec, TokenOf};
 
 /// The node agent of AKS Flex nodes.
 #[derive(Parser)]
@@ -58,6 +58,8 @@ pub enum Command {
         #[command(subcommand)]
         of: TokenOf,
     },
+    /// Writes what a host needs to join, from Azure Resource Manager, into a file of root's own.
+    FetchBootstrapData(Box<FetchBootstrapData>),
     /// Prints the version.
     Version,
     /// Runs the last good agent's side of an upgrade that failed.
@@ -96,6 +98,7 @@ impl Command {
             | Self::SelfCheck(_)
             | Self::Plan { .. }
             | Self::Preflight(_)
+            | Self::FetchBootstrapData(_)
             | Self::Token { .. } => Sink::Stderr,
             Self::Bootstrap(_)
             | Self::Start(_)
@@ -177,6 +180,7 @@ impl Command {
             | Self::SelfCheck(_)
             | Self::Plan { .. }
             | Self::Preflight(_)
+            | Self::FetchBootstrapData(_)
             | Self::Token { .. } => {}
         }
         match self {
@@ -199,6 +203,7 @@ impl Command {
                 })?;
                 Ok(Exit::Done)
             }
+            Self::FetchBootstrapData(asked) => verb::fetch_bootstrap_data(here, &(*asked).into()).await,
             Self::Token {
                 of: TokenOf::Kubelogin(asked),
             } => verb::kubelogin(here, &asked.into()).await,

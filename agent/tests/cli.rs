@@ -254,7 +254,7 @@ fn a_command_line_that_cannot_work_is_told_what_to_write() {
     for (line, says) in [
         (
             &[] as &[&str],
-            "no verb is given: write one of bootstrap, start, plan, daemon, preflight, reset, ignition, token, version",
+            "no verb is given: write one of bootstrap, start, plan, daemon, preflight, reset, ignition, token, fetch-bootstrap-data, version",
         ),
         (&["canary"], "there is no such verb: write one of bootstrap, start,"),
         (&["ignition"], "<DIR> is missing"),

@@ -91,10 +91,7 @@ fn number(value: &Value) -> Option<u64> {
 
 fn refused(whom: Whom, status: u16, answer: &Answer<'_>) -> Failure {
     const AGAIN: &str = "it is asked again";
-    let wait = answer
-        .retry_after
-        .and_then(|text| text.trim().parse().ok())
-        .map(Duration::from_secs);
+    let wait = wait(answer);
     let said: Option<Refusal> = serde_json::from_slice(answer.body).ok();
     let busy = |remedy| Failure {
         error: Error::Busy {
@@ -108,7 +105,7 @@ fn refused(whom: Whom, status: u16, answer: &Answer<'_>) -> Failure {
         (_, 429) => return busy("it is asked too often; it is asked again"),
         (_, 408 | 500..) => return busy(AGAIN),
         (Whom::Metadata, 404 | 410) => return busy("it is being updated, for 70 s at most; it is asked again"),
-        (Whom::Metadata | Whom::Entra, _) => {}
+        (Whom::Metadata | Whom::Entra | Whom::Manager, _) => {}
     }
     // Only what speaks as they do can say no for good.
     let Some(said) = &said else {
@@ -116,7 +113,7 @@ fn refused(whom: Whom, status: u16, answer: &Answer<'_>) -> Failure {
     };
     let meaning = match whom {
         Whom::Metadata => remedy::of_metadata(&said.error, &said.error_description),
-        Whom::Entra => remedy::of_entra(aadsts(said), &said.error),
+        Whom::Entra | Whom::Manager => remedy::of_entra(aadsts(said), &said.error),
     };
     match meaning {
         Meaning::Passing(remedy) => busy(remedy),
@@ -131,7 +128,13 @@ fn refused(whom: Whom, status: u16, answer: &Answer<'_>) -> Failure {
     }
 }
 
-fn stranger(whom: Whom, what: String) -> Failure {
+/// How long it asks to be left alone, in seconds. A date is one more clock to differ with.
+pub(super) fn wait(answer: &Answer<'_>) -> Option<Duration> {
+    let seconds = answer.retry_after?.trim().parse().ok()?;
+    Some(Duration::from_secs(seconds))
+}
+
+pub(super) fn stranger(whom: Whom, what: String) -> Failure {
     Failure {
         error: Error::Stranger { whom, what },
         wait: None,
@@ -244,7 +247,6 @@ mod tests {
             assert!(matches!(failure.error, Error::Busy { .. }), "{whom} {status}");
             assert_eq!(failure.wait, Some(Duration::from_secs(7)));
         }
-        // A date is one more clock to differ with.
         let dated = answer(Whom::Entra, 429, Some("Fri, 31 Dec 1999 23:59:59 GMT"), "").unwrap_err();
         assert_eq!(dated.wait, None);
     }

@@ -1,4 +1,4 @@
-//! Why there is no token. By construction no text repeats what was sent or, but for codes, what came.
+//! Why there is no token, or nothing for it. By construction no text repeats what was sent or, but for codes, what came.
 
 use std::fmt;
 
@@ -11,6 +11,8 @@ pub enum Whom {
     Metadata,
     /// Entra ID.
     Entra,
+    /// Azure Resource Manager.
+    Manager,
 }
 
 impl fmt::Display for Whom {
@@ -18,15 +20,16 @@ impl fmt::Display for Whom {
         f.write_str(match self {
             Self::Metadata => "the metadata service (169.254.169.254)",
             Self::Entra => "Entra ID",
+            Self::Manager => "Azure Resource Manager",
         })
     }
 }
 
-/// Why there is no token.
+/// Why there is no token, or nothing for it.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// It understood and said no.
-    #[error("{whom} refuses a token ({code}): {remedy}")]
+    #[error("{whom} refuses ({code}): {remedy}")]
     Refused {
         /// Who.
         whom: Whom,
@@ -36,7 +39,7 @@ pub enum Error {
         remedy: &'static str,
     },
     /// It can't give one now.
-    #[error("{whom} gives no token now ({code}): {remedy}")]
+    #[error("{whom} gives nothing now ({code}): {remedy}")]
     Busy {
         /// Who.
         whom: Whom,

@@ -23,8 +23,18 @@ impl Audience {
 pub(super) struct Request {
     pub(super) whom: Whom,
     pub(super) url: Url,
-    /// A form, which is posted; none: it is a GET that says it is about metadata.
-    pub(super) form: Option<Secret<String>>,
+    pub(super) body: Body,
+}
+
+/// What goes with it, which says how it goes.
+#[derive(Clone, Debug)]
+pub(super) enum Body {
+    /// A GET that says it is about metadata.
+    None,
+    /// A form, posted.
+    Form(Secret<String>),
+    /// An object without a key, posted by whom this token is of.
+    Empty { bearer: Secret<String> },
 }
 
 /// The metadata service of an Azure virtual machine. Source: Azure Instance Metadata Service, "Access".
@@ -41,7 +51,7 @@ pub(super) fn managed(metadata: &Url, client_id: Option<&str>, audience: &Audien
     Request {
         whom: Whom::Metadata,
         url,
-        form: None,
+        body: Body::None,
     }
 }
 
@@ -67,7 +77,7 @@ pub(super) fn principal(principal: &Principal, audience: &Audience, now: Timesta
     Request {
         whom: Whom::Entra,
         url,
-        form: Some(Secret::new(form.finish())),
+        body: Body::Form(Secret::new(form.finish())),
     }
 }
 
@@ -102,8 +112,11 @@ mod tests {
             Timestamp::UNIX_EPOCH,
             "id",
         );
+        let Body::Form(form) = &asked.body else {
+            panic!("another body")
+        };
         assert_eq!(
-            asked.form.as_ref().unwrap().reveal(),
+            form.reveal(),
             "grant_type=client_credentials&client_id=c&scope=6dae42f8-4368-4678-94ff-3960e28e3630%2F.default&client_secret=can%26ary+%3D"
         );
         assert!(!format!("{asked:?}").contains("ary"));

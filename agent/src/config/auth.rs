@@ -114,21 +114,27 @@ impl BootstrapToken {
     }
 
     fn parse(text: &str) -> Result<Self, Mistake> {
-        let part = |part: &str, length| {
-            part.len() == length
-                && part
-                    .bytes()
-                    .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())
-        };
-        match text.split_once('.') {
-            Some((id, secret)) if part(id, 6) && part(secret, 16) => Ok(Self(Secret::new(text.to_owned()))),
-            _ => Err(Mistake::new(
-                "azure.bootstrapToken.token",
-                "is not a bootstrap token",
-                "write six and sixteen characters of [a-z0-9] with a dot between",
-            )),
+        if is_bootstrap_token(text) {
+            return Ok(Self(Secret::new(text.to_owned())));
         }
+        Err(Mistake::new(
+            "azure.bootstrapToken.token",
+            "is not a bootstrap token",
+            "write six and sixteen characters of [a-z0-9] with a dot between",
+        ))
     }
+}
+
+/// Whether a text has the form of a bootstrap token.
+#[must_use]
+pub fn is_bootstrap_token(text: &str) -> bool {
+    let part = |part: &str, length| {
+        part.len() == length
+            && part
+                .bytes()
+                .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())
+    };
+    matches!(text.split_once('.'), Some((id, secret)) if part(id, 6) && part(secret, 16))
 }
 
 /// The public cloud's authority. Source: Microsoft identity platform, "National clouds".

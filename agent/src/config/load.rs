@@ -73,7 +73,11 @@ pub fn read_credential(host: &Host, settings: &mut Settings) {
     }
 }
 
-fn credential_at(host: &Host, path: &HostPath) -> Result<Credential, Mistake> {
+/// Reads a file with a service principal's secret, or its certificate and key.
+///
+/// # Errors
+/// It is none, or not root's alone. The mistake is of `azure.servicePrincipal.clientSecretFile`.
+pub fn credential_at(host: &Host, path: &HostPath) -> Result<Credential, Mistake> {
     let bad = |wrong, write| Err(Mistake::new(CREDENTIAL_FILE, wrong, write));
     match host.metadata(path) {
         Ok(found) if !found.is_file() || found.len() > LONGEST => {

@@ -2,6 +2,7 @@
 
 mod bootstrap;
 mod daemon;
+mod fetch_bootstrap_data;
 mod ignition;
 mod kubelogin;
 mod names;
@@ -30,6 +31,7 @@ use crate::{
 
 pub use bootstrap::bootstrap;
 pub use daemon::daemon;
+pub use fetch_bootstrap_data::{Auth, Wanted, fetch_bootstrap_data};
 pub use ignition::ignition;
 pub use kubelogin::{Binding, Login, kubelogin};
 pub use plan::plan_start;

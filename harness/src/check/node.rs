@@ -1,12 +1,21 @@
 //! `node.*`: the whole of a node, and what it makes of its host.
 
 mod host;
+mod identity;
 mod offline;
 
 use super::{Check, Context, check};
 
-pub(super) const CHECKS: [Check; 3] = [
+pub(super) const CHECKS: [Check; 6] = [
     check!("node.host-phases", Cloud, 600, host::na_r23_fc_x4_phases_of_the_host),
+    check!(
+        "node.credential-plugin",
+        Cloud,
+        480,
+        identity::na_r08_fc_h12_credential_plugin
+    ),
     check!("node.offline", Cloud, 480, offline::na_r18_offline),
     check!("node.offline-registry", Cloud, 480, offline::na_r18_offline_registry),
+    check!("node.managed-identity", Cloud, 420, identity::managed_identity),
+    check!("node.service-principal", Cloud, 420, identity::service_principal),
 ];

@@ -18,7 +18,7 @@ use crate::{
     verb::{self, Surroundings, nspawn_lifecycle},
 };
 
-pub use args::{Config, Ignition, Inputs, Phase, PlanOf, Preflight, Spec};
+pub use args::{Config, FetchBootstrapData, Ignition, Inputs, Kubelogin, Phase, PlanOf, Preflight, Spec, TokenOf};
 
 /// The node agent of AKS Flex nodes.
 #[derive(Parser)]
@@ -52,6 +52,14 @@ pub enum Command {
     Reset,
     /// Prints the Ignition config made of a folder of inputs.
     Ignition(Ignition),
+    /// Prints a token of the host's Azure identity.
+    Token {
+        /// In which form.
+        #[command(subcommand)]
+        of: TokenOf,
+    },
+    /// Writes what a host needs to join, from Azure Resource Manager, into a file of root's own.
+    FetchBootstrapData(Box<FetchBootstrapData>),
     /// Prints the version.
     Version,
     /// Runs the last good agent's side of an upgrade that failed.
@@ -85,9 +93,13 @@ impl Command {
     #[must_use]
     pub fn sink(&self) -> Sink {
         match self {
-            Self::Ignition(_) | Self::Version | Self::SelfCheck(_) | Self::Plan { .. } | Self::Preflight(_) => {
-                Sink::Stderr
-            }
+            Self::Ignition(_)
+            | Self::Version
+            | Self::SelfCheck(_)
+            | Self::Plan { .. }
+            | Self::Preflight(_)
+            | Self::FetchBootstrapData(_)
+            | Self::Token { .. } => Sink::Stderr,
             Self::Bootstrap(_)
             | Self::Start(_)
             | Self::Daemon(_)
@@ -163,7 +175,13 @@ impl Command {
             }
             Self::Reset | Self::RecoverAgentUpgrade { .. } => here.machined_or_warn().await,
             // Preflight says itself what doesn't answer.
-            Self::Ignition(_) | Self::Version | Self::SelfCheck(_) | Self::Plan { .. } | Self::Preflight(_) => {}
+            Self::Ignition(_)
+            | Self::Version
+            | Self::SelfCheck(_)
+            | Self::Plan { .. }
+            | Self::Preflight(_)
+            | Self::FetchBootstrapData(_)
+            | Self::Token { .. } => {}
         }
         match self {
             Self::Bootstrap(inputs) => verb::bootstrap(here, inputs.given()).await,
@@ -185,6 +203,10 @@ impl Command {
                 })?;
                 Ok(Exit::Done)
             }
+            Self::FetchBootstrapData(asked) => verb::fetch_bootstrap_data(here, &(*asked).into()).await,
+            Self::Token {
+                of: TokenOf::Kubelogin(asked),
+            } => verb::kubelogin(here, &asked.into()).await,
             Self::Preflight(asked) => verb::preflight(here, &asked.config.path.clone(), &asked.asked()).await,
             Self::SelfCheck(config) => verb::self_check(here, &config.path).await,
             Self::RecoverAgentUpgrade { message, invocation } => {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  journal ─▶ READY=1 ─┬─ units, machine's program ─▶ worker: upgrade to its end, then operations one by one
-//!                      ├─ identity: certificate ─▶ client
+//!                      ├─ identity: certificate, or an Azure identity's token ─▶ client
 //!                      ├─ watches: operations, own Node ─▶ seen
 //!                      ├─ after a minute: systemd forgets earlier restarts
 //!                      └─ watchdog
@@ -14,6 +14,7 @@
 //! One thread and one future: SIGTERM drops it all, and whatever it was at goes on from the journal. Deliberately absent:
 //! an exit because the cluster is away, refuses us, or lacks the kind.
 
+mod bearer;
 mod candidate;
 pub mod check;
 mod driver;
@@ -152,6 +153,15 @@ async fn identity(
         warn!("node.kubelet.clusterFQDN and node.kubelet.caCertData are not set: this agent serves its host alone");
         return;
     };
+    // A token comes first: then it is exchanged for a certificate.
+    if settings.auth().token().is_none() && settings.auth().identity().is_some() {
+        let source = bearer::Source {
+            host,
+            endpoint,
+            settings,
+        };
+        return bearer::keep(&source, clients, refused).await;
+    }
     let source = identity::Source {
         host,
         endpoint,

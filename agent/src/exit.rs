@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use crate::{apply, bootstrap, bundle, config, daemon, fetch, observe, plan};
+use crate::{apply, azure, bootstrap, bundle, config, daemon, fetch, observe, plan};
 
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,6 +77,12 @@ pub enum Failure {
     /// The host's machined doesn't answer.
     #[error("the host's machinectl does not answer")]
     Machined(#[source] hostexec::ToolError),
+    /// kubelet's credential plugin was called in a way that can't work.
+    #[error("no token can be had")]
+    Call(#[from] azure::BadCall),
+    /// Azure gives no token.
+    #[error("no token can be had")]
+    Azure(#[from] azure::Error),
     /// The command is not part of this release.
     #[error("`{command}` is not part of this release yet: {instead}")]
     NotYet {
@@ -92,11 +98,12 @@ impl Failure {
     #[must_use]
     pub fn exit(&self) -> Exit {
         let may_pass = match self {
-            Self::Usage(_) | Self::Unfit(_) => false,
+            Self::Usage(_) | Self::Unfit(_) | Self::Call(_) => false,
             Self::Goal(unfit) => unfit.may_pass(),
             Self::Config(error) => error.may_pass(),
             Self::Bootstrap(error) => error.may_pass(),
             Self::Butane(error) => error.may_pass(),
+            Self::Azure(error) => error.may_pass(),
             Self::Apply(failed) => !failed.is_final(),
             Self::Observe(_)
             | Self::Bundle(_)

@@ -32,6 +32,7 @@ pub mod bundle;
 
 pub mod apply;
 
+pub mod azure;
 pub mod cluster;
 
 pub mod look;

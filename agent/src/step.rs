@@ -140,7 +140,7 @@ pub enum Step {
     KubeletJoined {
         /// The machine.
         machine: MachineName,
-        /// The file in the machine that kubelet, or this agent, writes last on the way to its credential.
+        /// The file in the machine that kubelet writes last on the way to its credential.
         credential: &'static str,
     },
     /// The state file says this.

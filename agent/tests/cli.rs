@@ -10,17 +10,27 @@ const NEVER: i32 = 78;
 
 /// Runs the program with nothing of our environment.
 fn run(args: &[&str]) -> Output {
+    run_in(&[], args)
+}
+
+/// Runs the program with this environment alone.
+fn run_in(environment: &[(&str, &str)], args: &[&str]) -> Output {
     #[expect(clippy::disallowed_methods, reason = "the program under test is no tool of the host")]
     std::process::Command::new(env!("CARGO_BIN_EXE_aks-flex-node"))
         .args(args)
         .env_clear()
+        .envs(environment.iter().copied())
         .output()
         .unwrap()
 }
 
 /// The message of a run that ends with this code; it is one line, on stderr.
 fn message(args: &[&str], code: i32) -> String {
-    let output = run(args);
+    message_in(&[], args, code)
+}
+
+fn message_in(environment: &[(&str, &str)], args: &[&str], code: i32) -> String {
+    let output = run_in(environment, args);
     let text = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(code), "{args:?}: {text}");
     assert!(output.stdout.is_empty(), "{args:?}");
@@ -66,6 +76,46 @@ fn version_is_five_lines() {
         ]
     );
     assert!(output.status.success() && output.stderr.is_empty());
+}
+
+#[test]
+fn a_credential_plugin_that_cannot_work_says_why_and_is_final() {
+    let file = |mode| {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        std::io::Write::write_all(&mut file, b"canary").unwrap();
+        fs::set_permissions(file.path(), fs::Permissions::from_mode(mode)).unwrap();
+        file
+    };
+    let (open, bad) = (file(0o640), file(0o600));
+    let principal = [
+        ("AAD_LOGIN_METHOD", "spn"),
+        ("AZURE_TENANT_ID", "canary"),
+        ("AAD_SERVICE_PRINCIPAL_CLIENT_ID", "canary"),
+    ];
+    let (open, bad) = (open.path().to_str().unwrap(), bad.path().to_str().unwrap());
+    for (environment, args, named) in [
+        (&[][..], &[][..], "AAD_LOGIN_METHOD"),
+        (&[("AAD_LOGIN_METHOD", "canary")], &[], "write spn or msi"),
+        (&principal, &[], "AAD_SERVICE_PRINCIPAL_CLIENT_SECRET is missing"),
+        (
+            &[("AAD_LOGIN_METHOD", "msi"), ("KUBERNETES_EXEC_INFO", "{canary")],
+            &[],
+            "KUBERNETES_EXEC_INFO",
+        ),
+        (&principal, &["--pop-enabled"], "proof-of-possession"),
+        (&principal, &["--pop-claims", "u=canary"], "proof-of-possession"),
+        (&principal, &["--client-certificate-file", "canary"], "absolute"),
+        (&principal, &["--client-certificate-file", "/canary"], "is not there"),
+        (&principal, &["--client-certificate-file", open], "0600"),
+        (&principal, &["--client-certificate-file", bad], "holds no certificate"),
+    ] {
+        let line = [&["token", "kubelogin"], args].concat();
+        let text = message_in(environment, &line, NEVER);
+        assert!(
+            text.starts_with("no token can be had: ") && text.contains(named),
+            "{args:?}: {text}"
+        );
+    }
 }
 
 #[test]
@@ -204,7 +254,7 @@ fn a_command_line_that_cannot_work_is_told_what_to_write() {
     for (line, says) in [
         (
             &[] as &[&str],
-            "no verb is given: write one of bootstrap, start, plan, daemon, preflight, reset, ignition, version",
+            "no verb is given: write one of bootstrap, start, plan, daemon, preflight, reset, ignition, token, fetch-bootstrap-data, version",
         ),
         (&["canary"], "there is no such verb: write one of bootstrap, start,"),
         (&["ignition"], "<DIR> is missing"),

@@ -11,6 +11,7 @@ use crate::bed::{self, Bed};
 use crate::cache::Cache;
 use crate::check::{self, Selection};
 use crate::cloud::approver;
+use crate::cloud::azure::{self, Azure};
 use crate::cloud::faulty::{self, Faulty};
 use crate::deps;
 use crate::given;
@@ -61,6 +62,9 @@ enum Verb {
     /// A registry that goes wrong as checks want: a server of a bed, not for people.
     #[command(hide = true)]
     FaultyRegistry(Name),
+    /// What gives Azure's tokens: a server of a bed, not for people.
+    #[command(hide = true)]
+    Azure(Name),
     /// What this program asks itself to do, in namespaces of its own.
     #[command(hide = true, subcommand)]
     Inner(Inner),
@@ -241,6 +245,10 @@ async fn verb(verb: Verb) -> Result<ExitCode> {
         Verb::FaultyRegistry(bed) => {
             let bed = Bed::open(&Cache::open()?, &bed.run)?;
             faulty::serve(&Faulty::of(&bed.run, &bed.net)).await.map(|()| true)?
+        }
+        Verb::Azure(bed) => {
+            let bed = Bed::open(&Cache::open()?, &bed.run)?;
+            azure::serve(&Azure::of(&bed.run, &bed.net)).await.map(|()| true)?
         }
         Verb::Boot(options) => {
             deps::ensure().await?;

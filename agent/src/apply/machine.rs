@@ -245,10 +245,20 @@ async fn until(
 
 /// What kubelet's last words most often mean, and what to do about it.
 fn hint(journal: &str, what: &str) -> &'static str {
-    const HINTS: [(&str, &str); 7] = [
+    const HINTS: [(&str, &str); 9] = [
+        (
+            // client-go's words for a credential plugin that fails.
+            "getting credentials: exec",
+            ": kubelet gets no token of the Azure identity: do what the last line of aks-flex-node says",
+        ),
         (
             "Unauthorized",
-            ": the API server refuses the bootstrap token (unknown, expired, or of another cluster): make a new one",
+            ": the API server refuses the bootstrap token (unknown, expired, or of another cluster): make a new one; or \
+             the Azure identity: it is of another tenant than the cluster's",
+        ),
+        (
+            "is forbidden: User",
+            ": the cluster does not allow this identity to join: grant what docs/operations.md lists",
         ),
         (
             "certificate has expired or is not yet valid",

@@ -3,6 +3,7 @@
 use clap::{Args, Subcommand, ValueEnum};
 
 use crate::{
+    azure::{AKS_SERVER, API_VERSION},
     bootstrap::Key,
     preflight::Strictness,
     verb::{self, Output},
@@ -28,6 +29,104 @@ pub struct Config {
     /// The configuration file of the host.
     #[arg(long = "config", value_name = "PATH", default_value = "", hide_default_value = true)]
     pub path: String,
+}
+
+/// Which bootstrap data, by whom, and where to.
+#[derive(Args)]
+pub struct FetchBootstrapData {
+    #[arg(long, value_name = "ID", help = "Resource ID of the cluster")]
+    cluster_resource_id: String,
+    #[arg(long, value_name = "NAME", help = "The pool of FlexNodes")]
+    agent_pool_name: String,
+    #[arg(long, value_enum, help = "Who asks")]
+    auth: verb::Auth,
+    #[arg(short, long, value_name = "PATH", help = "File of the host that the data goes into")]
+    output: String,
+    #[arg(long, value_name = "ID", help = "Client ID of the managed identity")]
+    msi_client_id: Option<String>,
+    #[arg(long, value_name = "ID", help = "Tenant of the service principal")]
+    sp_tenant_id: Option<String>,
+    #[arg(long, value_name = "ID", help = "Client ID of the service principal")]
+    sp_client_id: Option<String>,
+    #[arg(long, value_name = "PATH", help = "File with the service principal's secret")]
+    sp_client_secret_file: Option<String>,
+    #[arg(long, value_name = "PATH", help = "PEM with its certificate and key")]
+    sp_client_certificate_file: Option<String>,
+    #[arg(long, value_name = "PATH", help = "File with either")]
+    sp_client_credential_file: Option<String>,
+    #[arg(long, value_name = "URL", default_value = "", hide_default_value = true)]
+    #[arg(help = "The resource manager, unless it is the public cloud's")]
+    resource_manager_endpoint: String,
+    #[arg(
+        long,
+        value_name = "URL",
+        help = "Who gives out tokens, unless it is who goes with the resource manager"
+    )]
+    authority_host: Option<String>,
+    #[arg(long, value_name = "VERSION", default_value = API_VERSION)]
+    #[arg(help = "Version of the resource manager's API")]
+    api_version: String,
+}
+
+impl From<FetchBootstrapData> for verb::Wanted {
+    fn from(asked: FetchBootstrapData) -> Self {
+        let files = [
+            asked.sp_client_secret_file,
+            asked.sp_client_certificate_file,
+            asked.sp_client_credential_file,
+        ];
+        Self {
+            cluster: asked.cluster_resource_id,
+            pool: asked.agent_pool_name,
+            auth: asked.auth,
+            msi_client: asked.msi_client_id,
+            tenant: asked.sp_tenant_id,
+            client: asked.sp_client_id,
+            files: files.into_iter().flatten().collect(),
+            manager: asked.resource_manager_endpoint,
+            authority: asked.authority_host,
+            api_version: asked.api_version,
+            output: asked.output,
+        }
+    }
+}
+
+/// In which form a token is printed.
+#[derive(Subcommand)]
+pub enum TokenOf {
+    /// As kubelet takes it from its credential plugin, which this is. Who it is of is said by the environment: AAD_LOGIN_METHOD
+    /// (spn or msi) and what goes with it.
+    Kubelogin(Kubelogin),
+}
+
+/// Which token.
+#[derive(Args)]
+pub struct Kubelogin {
+    /// Whom it is for: the application of the API server.
+    #[arg(long, value_name = "ID", default_value = AKS_SERVER)]
+    pub server_id: String,
+    /// A PEM with the service principal's certificate and key.
+    #[arg(long, value_name = "PATH")]
+    pub client_certificate_file: Option<String>,
+    /// Not supported.
+    #[arg(long, hide = true)]
+    pub pop_enabled: bool,
+    /// Not supported.
+    #[arg(long, hide = true, value_name = "CLAIMS")]
+    pub pop_claims: Option<String>,
+}
+
+impl From<Kubelogin> for verb::Login {
+    fn from(asked: Kubelogin) -> Self {
+        Self {
+            server_id: asked.server_id,
+            certificate: asked.client_certificate_file,
+            binding: match asked.pop_enabled || asked.pop_claims.is_some() {
+                true => verb::Binding::ToKey,
+                false => verb::Binding::None,
+            },
+        }
+    }
 }
 
 /// What to look at, and how it is judged.

@@ -25,6 +25,17 @@ impl Auth {
         self.identity.as_ref()
     }
 
+    /// The file with the service principal's credential, as long as it was not read.
+    pub(super) fn file(&mut self) -> Option<&mut Credential> {
+        match &mut self.identity {
+            Some(Identity::ServicePrincipal(ServicePrincipal {
+                credential: credential @ Credential::File(_),
+                ..
+            })) => Some(credential),
+            _ => None,
+        }
+    }
+
     /// What kubelet joins the cluster with.
     #[must_use]
     pub fn kubelet(&self) -> KubeletAuth<'_> {
@@ -83,9 +94,11 @@ pub struct ServicePrincipal {
 /// What proves a service principal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Credential {
-    /// A secret in the configuration.
+    /// A secret.
     Secret(Secret<String>),
-    /// A file with a secret, a PEM or a PKCS#12.
+    /// A PEM with a certificate and its key.
+    Certificate(Secret<String>),
+    /// A file with one of them, which was not read: it is read with the configuration.
     File(HostPath),
 }
 
@@ -101,20 +114,39 @@ impl BootstrapToken {
     }
 
     fn parse(text: &str) -> Result<Self, Mistake> {
-        let part = |part: &str, length| {
-            part.len() == length
-                && part
-                    .bytes()
-                    .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())
-        };
-        match text.split_once('.') {
-            Some((id, secret)) if part(id, 6) && part(secret, 16) => Ok(Self(Secret::new(text.to_owned()))),
-            _ => Err(Mistake::new(
-                "azure.bootstrapToken.token",
-                "is not a bootstrap token",
-                "write six and sixteen characters of [a-z0-9] with a dot between",
-            )),
+        if is_bootstrap_token(text) {
+            return Ok(Self(Secret::new(text.to_owned())));
         }
+        Err(Mistake::new(
+            "azure.bootstrapToken.token",
+            "is not a bootstrap token",
+            "write six and sixteen characters of [a-z0-9] with a dot between",
+        ))
+    }
+}
+
+/// Whether a text has the form of a bootstrap token.
+#[must_use]
+pub fn is_bootstrap_token(text: &str) -> bool {
+    let part = |part: &str, length| {
+        part.len() == length
+            && part
+                .bytes()
+                .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())
+    };
+    matches!(text.split_once('.'), Some((id, secret)) if part(id, 6) && part(secret, 16))
+}
+
+/// The public cloud's authority. Source: Microsoft identity platform, "National clouds".
+pub const PUBLIC_AUTHORITY: &str = "https://login.microsoftonline.com";
+
+/// The authority that goes with a resource manager.
+#[must_use]
+pub fn authority_of(resource_manager: &str) -> &'static str {
+    match resource_manager {
+        "https://management.usgovcloudapi.net" => "https://login.microsoftonline.us",
+        "https://management.chinacloudapi.cn" => "https://login.chinacloudapi.cn",
+        _ => PUBLIC_AUTHORITY,
     }
 }
 

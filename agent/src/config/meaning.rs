@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use super::{
     Access, ImageGc, LogLevel, MachineClient, MachineOperations, Mistake, Mistakes, Mount, Settings, amount,
-    auth::{self, Auth},
+    auth::{self, Auth, KubeletAuth},
     file::{self, File},
     image, offline, routing,
     settings::Kubelet,
@@ -354,9 +354,9 @@ fn unsupported(file: &File, auth: &Auth) -> Vec<Mistake> {
         local_dns.is_some_and(|profile| profile.get("mode").and_then(|mode| mode.as_str()) != Some("Disabled"));
     [
         (
-            auth.token().is_none(),
-            "azure.bootstrapToken",
-            "write one: this release joins a cluster by it alone",
+            auth.kubelet() == KubeletAuth::None,
+            "azure.arc",
+            "write bootstrapToken, servicePrincipal or managedIdentity: Kubernetes takes none of Azure Arc",
         ),
         (
             file.agent.require_machine_registration == Some(true),

@@ -27,18 +27,23 @@ mod value;
 
 use hostexec::HostPath;
 
-pub use auth::{Auth, BootstrapToken, Credential, Identity, KubeletAuth, ServicePrincipal};
+pub use auth::is_bootstrap_token;
+pub use auth::{
+    Auth, BootstrapToken, Credential, Identity, KubeletAuth, PUBLIC_AUTHORITY, ServicePrincipal, authority_of,
+};
 pub use decode::Mistyped;
 pub use error::{Error, Mistake, Mistakes};
 pub use file::File;
 pub use image::on_host;
-pub use load::{Loaded, exposed, guard, load, parse};
+pub use load::{Loaded, credential_at, exposed, guard, load, parse, read_credential};
 pub use meaning::name_of_its_own;
 pub use offline::OfflineSource;
 pub use routing::Routing;
 pub use settings::{
     Access, ClusterId, Device, ImageGc, LogLevel, MachineClient, MachineOperations, Mount, MountPoint, Settings,
 };
+
+pub use value::{cluster_id, resource_manager};
 
 /// Where the configuration lies unless `--config` says otherwise; the lifecycle hooks read it there always.
 pub const PATH: HostPath = HostPath::fixed("/etc/aks-flex-node/config.json");

@@ -407,6 +407,13 @@ impl Settings {
         &self.unsupported
     }
 
+    /// Who gives out tokens for that resource manager: the public cloud's authority, unless it is another cloud's own. Source: node-agent
+    /// specification, 2.4.
+    #[must_use]
+    pub fn authority_host(&self) -> &'static str {
+        super::authority_of(&self.resource_manager)
+    }
+
     /// Whether a node can be made of these settings by this release.
     ///
     /// # Errors

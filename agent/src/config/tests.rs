@@ -4,7 +4,7 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::model::chain;
+use crate::model::{Secret, chain};
 
 /// A configuration that works, for the tests of every room.
 pub(crate) fn sample() -> Settings {
@@ -38,12 +38,12 @@ fn load_value(value: &Value) -> Result<Loaded, Error> {
     parse(value.to_string().as_bytes(), &PATH, "Host-1")
 }
 
-fn settings(value: &Value) -> Settings {
+pub(crate) fn settings(value: &Value) -> Settings {
     load_value(value).unwrap().settings
 }
 
 /// The example with some keys set, or taken away by a null.
-fn with(changes: &[(&str, Value)]) -> Value {
+pub(crate) fn with(changes: &[(&str, Value)]) -> Value {
     let mut value = example();
     for (pointer, new) in changes {
         let mut at = &mut value;
@@ -181,7 +181,8 @@ fn identities_are_chosen_as_the_table_says() {
         ("azure.arc", json!({"enabled": true, "tags": {"a": "b"}})),
     ]));
     assert_eq!(arc.auth().kubelet(), KubeletAuth::None);
-    assert_eq!(arc.unsupported()[0].key, "azure.bootstrapToken");
+    assert_eq!(arc.unsupported()[0].key, "azure.arc");
+    assert!(managed.unsupported().is_empty() && by_principal.unsupported().is_empty());
     let both = settings(&with(&[("azure.servicePrincipal", principal)]));
     assert!(matches!(both.auth().kubelet(), KubeletAuth::Token(_)) && both.auth().identity().is_some());
     assert!(both.unsupported().is_empty());
@@ -412,4 +413,43 @@ fn a_configuration_that_others_may_read_becomes_roots_alone() {
         assert_eq!(found.permissions().mode() & 0o777, becomes);
         assert_eq!(host.read(&PATH).unwrap(), b"{}");
     }
+}
+
+#[test]
+fn a_credential_that_cannot_be_read_keeps_start_away_and_nothing_else() {
+    use std::{fs, os::unix::fs::PermissionsExt as _};
+    let dir = tempfile::tempdir().unwrap();
+    let host = hostexec::Host::rooted(dir.path());
+    let read = || {
+        let principal = json!({"tenantId": "t", "clientId": "c", "clientSecretFile": "/p"});
+        let mut settings = settings(&with(&[("azure.servicePrincipal", principal)]));
+        read_credential(&host, &mut settings);
+        settings
+    };
+    let path = HostPath::fixed("/p");
+    let named = || {
+        let settings = read();
+        assert!(settings.startable().is_err());
+        settings.unsupported()[0].to_string()
+    };
+    assert!(named().contains("does not have"));
+    for (bytes, words) in [
+        (&b" \n"[..], "empty"),
+        (b"\xff\xfe", "neither text nor PEM"),
+        (b"\x30\x82\x01\x00", "openssl pkcs12"),
+    ] {
+        host.write(&path, bytes, 0o600).unwrap();
+        assert!(named().contains(words), "{words}");
+    }
+    host.write(&path, b"canary\n", 0o600).unwrap();
+    let settings = read();
+    let Some(Identity::ServicePrincipal(principal)) = settings.auth().identity() else {
+        panic!("another identity")
+    };
+    assert_eq!(
+        principal.credential,
+        Credential::Secret(Secret::new("canary".to_owned()))
+    );
+    fs::set_permissions(dir.path().join("p"), fs::Permissions::from_mode(0o640)).unwrap();
+    assert!(named().contains("0600") && !named().contains("canary"));
 }

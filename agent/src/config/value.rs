@@ -17,8 +17,11 @@ pub(super) fn given(text: &str) -> Option<&str> {
     (!text.is_empty()).then_some(text)
 }
 
-/// Source: node-agent specification, 2.4.
-pub(super) fn cluster_id(text: &str) -> Result<ClusterId, Mistake> {
+/// The resource ID of a managed cluster. Source: node-agent specification, 2.4.
+///
+/// # Errors
+/// It is none.
+pub fn cluster_id(text: &str) -> Result<ClusterId, Mistake> {
     const KEY: &str = "azure.targetCluster.resourceId";
     const WRITE: &str =
         "write /subscriptions/<uuid>/resourceGroups/<name>/providers/Microsoft.ContainerService/managedClusters/<name>";
@@ -60,7 +63,10 @@ fn is_uuid(text: &str) -> bool {
 }
 
 /// The endpoint of Azure Resource Manager, and every rule it breaks. Source: node-agent specification, 2.3.1, 2.4.
-pub(super) fn resource_manager(endpoint: &str, cloud: &str) -> Result<String, Vec<Mistake>> {
+///
+/// # Errors
+/// Every rule that it breaks.
+pub fn resource_manager(endpoint: &str, cloud: &str) -> Result<String, Vec<Mistake>> {
     const KEY: &str = "azure.resourceManagerEndpoint";
     let Some(text) = given(endpoint) else {
         return Ok(match cloud.trim() {

@@ -1,4 +1,5 @@
-//! Who the daemon is to the API server: the stored certificate, or a new one for the bootstrap token, renewed in time.
+//! Who the daemon is to the API server where it has a certificate: the stored one, or a new one for the bootstrap token, renewed in
+//! time. (Without a bootstrap token an Azure identity's tokens are shown: `bearer`.)
 //!
 //! ```text
 //!  stored and fit ──────────────────────────┐
@@ -21,10 +22,10 @@ use crate::model::{NodeName, Secret};
 use crate::store::credentials::{self, Pair};
 
 /// Pause after the first failure, and the longest one.
-const PAUSE: Duration = Duration::from_secs(2);
-const LONGEST_PAUSE: Duration = Duration::from_secs(300);
+pub(super) const PAUSE: Duration = Duration::from_secs(2);
+pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(300);
 /// How often the clock is looked at while a certificate is good: a wall clock may be set, a sleep does not notice.
-const LOOK: Duration = Duration::from_secs(3600);
+pub(super) const LOOK: Duration = Duration::from_secs(3600);
 
 /// What an identity is made from.
 pub(super) struct Source<'a> {
@@ -74,13 +75,13 @@ pub(super) async fn keep(source: &Source<'_>, clients: &watch::Sender<Option<Cli
 /// How long to wait after a refusal: the more of them in a row, the longer. A certificate may have been taken from us, or
 /// the API server may not know us for a while.
 #[derive(Default)]
-struct Refusals {
+pub(super) struct Refusals {
     pause: Duration,
     last: Option<Instant>,
 }
 
 impl Refusals {
-    fn next(&mut self, now: Instant) -> Duration {
+    pub(super) fn next(&mut self, now: Instant) -> Duration {
         let in_a_row = self.last.is_some_and(|last| now - last < LONGEST_PAUSE * 2);
         self.pause = if in_a_row {
             (self.pause * 2).min(LONGEST_PAUSE)
@@ -120,8 +121,8 @@ fn stored(source: &Source<'_>) -> Option<Pair> {
 async fn first(source: &Source<'_>) -> Pair {
     let Some(token) = source.token else {
         error!(
-            "the daemon has no client certificate, and no bootstrap token to ask for one; the credentials of an Azure \
-             identity can't be used for the agent's own client by this version"
+            "the daemon has no client certificate, no bootstrap token to ask for one, and no Azure identity: write one \
+             into azure"
         );
         loop {
             sleep(LONGEST_PAUSE).await;

@@ -313,7 +313,7 @@ impl Kubelet {
         Ok(Self {
             server: server.to_owned(),
             ca: ca.to_owned(),
-            credential: Credential::of(settings.auth())?,
+            credential: Credential::of(settings)?,
             dns_service_ip: settings.dns_service_ip(),
             node_ips: settings.node_ips().to_vec(),
             labels: settings.labels().clone(),
@@ -334,33 +334,20 @@ pub enum Credential {
     Token(Secret<String>),
     /// With what a program prints.
     Exec(Exec),
+    /// It can't: what would prove it was not to be read. No node is made so; what a machine is given of its host follows all the same.
+    Missing,
 }
 
 impl Credential {
     /// Source: node-agent specification, 2.7.
-    fn of(auth: &config::Auth) -> Result<Self, Mistake> {
-        match auth.kubelet() {
+    fn of(settings: &Settings) -> Result<Self, Mistake> {
+        match settings.auth().kubelet() {
             KubeletAuth::Token(token) => Ok(Self::Token(Secret::new(token.reveal().to_owned()))),
-            KubeletAuth::ServicePrincipal(principal) => {
-                let config::Credential::Secret(secret) = &principal.credential else {
-                    return Err(Mistake::new(
-                        "azure.servicePrincipal.clientSecretFile",
-                        "can't be read from within a machine",
-                        "write clientSecret, or a bootstrap token",
-                    ));
-                };
-                Ok(Self::Exec(Exec::kubelogin([
-                    ("AAD_LOGIN_METHOD", "spn"),
-                    ("AAD_SERVICE_PRINCIPAL_CLIENT_ID", &principal.client_id),
-                    ("AAD_SERVICE_PRINCIPAL_CLIENT_SECRET", secret.reveal()),
-                    ("AZURE_TENANT_ID", &principal.tenant_id),
-                ])))
-            }
+            KubeletAuth::ServicePrincipal(principal) => Ok(Self::principal(principal, settings.authority_host())),
             KubeletAuth::Managed { client_id } => {
                 let client = client_id.map(|id| ("AZURE_CLIENT_ID", id));
-                Ok(Self::Exec(Exec::kubelogin(
-                    [("AAD_LOGIN_METHOD", "msi")].into_iter().chain(client),
-                )))
+                let env = [("AAD_LOGIN_METHOD", "msi")].into_iter().chain(client);
+                Ok(Self::Exec(Exec::kubelogin(env, None)))
             }
             KubeletAuth::None => Err(Mistake::new(
                 "azure",
@@ -368,6 +355,27 @@ impl Credential {
                 "write bootstrapToken, servicePrincipal or managedIdentity",
             )),
         }
+    }
+
+    fn principal(principal: &config::ServicePrincipal, authority: &str) -> Self {
+        let mut env = vec![
+            ("AAD_LOGIN_METHOD", "spn"),
+            ("AAD_SERVICE_PRINCIPAL_CLIENT_ID", &principal.client_id),
+        ];
+        let certificate = match &principal.credential {
+            config::Credential::Secret(secret) => {
+                env.push(("AAD_SERVICE_PRINCIPAL_CLIENT_SECRET", secret.reveal()));
+                None
+            }
+            config::Credential::Certificate(pem) => Some(pem.clone()),
+            config::Credential::File(_) => return Self::Missing,
+        };
+        env.push(("AZURE_TENANT_ID", &principal.tenant_id));
+        // Of the public cloud the program knows it.
+        if authority != config::PUBLIC_AUTHORITY {
+            env.push(("AZURE_AUTHORITY_HOST", authority));
+        }
+        Self::Exec(Exec::kubelogin(env, certificate))
     }
 }
 
@@ -378,21 +386,30 @@ pub struct Exec {
     pub args: Vec<String>,
     /// Its environment.
     pub env: Vec<(String, Secret<String>)>,
+    /// What its arguments name as its certificate.
+    pub certificate: Option<Secret<String>>,
 }
 
 impl Exec {
     /// The AKS server application. Source: node-agent specification, 2.4.
     const SERVER: &str = "6dae42f8-4368-4678-94ff-3960e28e3630";
+    /// A service principal's certificate and key, in the machine.
+    pub(super) const CERTIFICATE: HostPath = HostPath::fixed("/etc/kubernetes/pki/aks-flex-node-principal.pem");
 
-    fn kubelogin<'a>(env: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
+    fn kubelogin<'a>(env: impl IntoIterator<Item = (&'a str, &'a str)>, certificate: Option<Secret<String>>) -> Self {
+        let mut args = ["token", "kubelogin", "--server-id", Self::SERVER]
+            .map(str::to_owned)
+            .to_vec();
+        if certificate.is_some() {
+            args.extend(["--client-certificate-file", Self::CERTIFICATE.as_str()].map(str::to_owned));
+        }
         Self {
-            args: ["token", "kubelogin", "--server-id", Self::SERVER]
-                .map(str::to_owned)
-                .into(),
+            args,
             env: env
                 .into_iter()
                 .map(|(name, value)| (name.to_owned(), Secret::new(value.to_owned())))
                 .collect(),
+            certificate,
         }
     }
 }

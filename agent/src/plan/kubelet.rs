@@ -18,7 +18,10 @@ const BOOTSTRAP: &str = "/var/lib/kubelet/bootstrap-kubeconfig";
 const KUBECONFIG: &str = "/var/lib/kubelet/kubeconfig";
 /// kubelet's client certificate. Its kubeconfig says nothing of it: that is written as soon as kubelet starts to ask for one.
 /// Source: kubelet's `--cert-dir` and `rotateCertificates`; seen with 1.20.
-const CERTIFICATE: &str = "/var/lib/kubelet/pki/kubelet-client-current.pem";
+///
+/// An exec credential too is what kubelet asks for this one with: `rotateCertificates` has it work with nothing else. Source: kubelet's
+/// `buildKubeletClientConfig`.
+pub(super) const CERTIFICATE: &str = "/var/lib/kubelet/pki/kubelet-client-current.pem";
 const MANIFESTS: &str = "/etc/kubernetes/manifests";
 
 /// The agent's program in the machine.
@@ -41,18 +44,21 @@ pub(super) fn files(goal: &Goal) -> Vec<File> {
     let place = Place::Machine(goal.machine);
     let kubelet = &goal.kubelet;
     let open = |path, text: String| File::open(place, HostPath::fixed(path), 0o644, text);
+    let secret = |path, text| File::secret(place, path, text);
     let credential = match &kubelet.credential {
         Credential::Token(token) => {
             let user = json!({ "token": token.reveal() });
-            File::secret(place, HostPath::fixed(BOOTSTRAP), kubeconfig(&kubelet.server, user))
+            vec![secret(HostPath::fixed(BOOTSTRAP), kubeconfig(&kubelet.server, user))]
         }
-        Credential::Exec(exec) => File::secret(
-            place,
-            HostPath::fixed(KUBECONFIG),
-            kubeconfig(&kubelet.server, exec_user(exec)),
-        ),
+        Credential::Exec(exec) => {
+            let certificate = exec.certificate.iter();
+            let certificate = certificate.map(|pem| secret(Exec::CERTIFICATE, pem.reveal().clone()));
+            let text = kubeconfig(&kubelet.server, exec_user(exec));
+            certificate.chain([secret(HostPath::fixed(KUBECONFIG), text)]).collect()
+        }
+        Credential::Missing => Vec::new(),
     };
-    vec![
+    let mut files = vec![
         File::folder(place, HostPath::fixed(MANIFESTS), 0o700),
         open(CA, kubelet.ca.clone()),
         open(CONFIG, config(kubelet)),
@@ -72,15 +78,16 @@ pub(super) fn files(goal: &Goal) -> Vec<File> {
             "/etc/systemd/system/kubelet.service.d/50-env-file.conf",
             "[Service]\nEnvironmentFile=-/etc/default/kubelet\n".to_owned(),
         ),
-        credential,
-    ]
+    ];
+    files.extend(credential);
+    files
 }
 
 fn kubeconfig_args(credential: &Credential) -> Vec<String> {
     let own = format!("--kubeconfig={KUBECONFIG}");
     match credential {
         Credential::Token(_) => vec![format!("--bootstrap-kubeconfig={BOOTSTRAP}"), own],
-        Credential::Exec(_) => vec![own],
+        Credential::Exec(_) | Credential::Missing => vec![own],
     }
 }
 
@@ -103,14 +110,6 @@ fn node_args(goal: &Goal) -> Vec<String> {
         args.push(format!("--register-with-taints={}", taints.join(",")));
     }
     args
-}
-
-/// The file by which kubelet is seen to hold its credential.
-pub(super) fn credential(goal: &Goal) -> &'static str {
-    match goal.kubelet.credential {
-        Credential::Token(_) => CERTIFICATE,
-        Credential::Exec(_) => KUBECONFIG,
-    }
 }
 
 /// A drop-in that sets one variable. Source: systemd.exec(5), "Environment="; systemd.syntax(7), "Quoting".

@@ -72,7 +72,7 @@ pub fn start(
             "wait-for-kubelet",
             Step::KubeletJoined {
                 machine,
-                credential: kubelet::credential(goal),
+                credential: kubelet::CERTIFICATE,
             },
         ),
         Plan::task("watch-kubelet", Step::KubeletSteady { machine }),

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use serde_json::{Value, json};
 use units::AgentUnit;
 
 use super::*;
@@ -110,6 +111,7 @@ fn exec_goal() -> Goal {
                 Secret::new(CANARY.to_owned()),
             ),
         ],
+        certificate: None,
     });
     goal
 }
@@ -175,6 +177,45 @@ fn with_an_exec_credential_only_kubeconfig_and_its_arguments_differ() {
         ),
     );
     insta::assert_snapshot!(shown(&plan));
+}
+
+#[test]
+fn a_principals_certificate_lies_in_the_machine_and_not_in_the_kubeconfig() {
+    let mut settings = config::tests::settings(&config::tests::with(&[
+        ("azure.bootstrapToken", Value::Null),
+        ("azure.cloud", "AzureUSGovernment".into()),
+        (
+            "azure.servicePrincipal",
+            json!({"tenantId": "t", "clientId": "c", "clientSecretFile": "/principal.pem"}),
+        ),
+    ]));
+    let dir = tempfile::tempdir().unwrap();
+    let host = hostexec::Host::rooted(dir.path());
+    let pem = format!("-----BEGIN CERTIFICATE-----\n{CANARY}\n");
+    host.write(&path("/principal.pem"), pem.as_bytes(), 0o600).unwrap();
+    config::read_credential(&host, &mut settings);
+    assert!(settings.unsupported().is_empty());
+    let goal = Goal::of(&settings, &facts(), MachineName::Kube1).unwrap();
+    let plan = started(&goal);
+    let file = |name: &str| {
+        files(&plan)
+            .into_iter()
+            .find(|file| file.path.as_str() == name)
+            .unwrap()
+    };
+    let Entry::File { mode: 0o600, content } = &file("/etc/kubernetes/pki/aks-flex-node-principal.pem").entry else {
+        panic!("it is no file of root's own")
+    };
+    assert_eq!(content.bytes(), pem.as_bytes());
+    let Entry::File { content, .. } = &file("/var/lib/kubelet/kubeconfig").entry else {
+        panic!("no kubeconfig")
+    };
+    let text = String::from_utf8_lossy(content.bytes()).into_owned();
+    assert!(
+        text.contains("--client-certificate-file") && !text.contains(CANARY),
+        "{text}"
+    );
+    assert!(text.contains("https://login.microsoftonline.us"), "{text}");
 }
 
 #[test]

@@ -57,7 +57,8 @@ fn configure(here: &Surroundings, options: impl IntoIterator<Item = (Key, String
         .map(|path| host.read(path).map_err(failed("read the base configuration")));
     let name = host.host_name().map_err(failed("read the host's name"))?;
     let bytes = bootstrap::render(&inputs, from.transpose()?.as_deref(), here.mode, &name)?;
-    let made = config::parse(&bytes, &config::PATH, &name).map_err(Error::Made)?;
+    let mut made = config::parse(&bytes, &config::PATH, &name).map_err(Error::Made)?;
+    config::read_credential(host, &mut made.settings);
     here.tell(&made);
     made.settings.startable().map_err(Failure::Unfit)?;
     if let Some(dir) = config::PATH.parent() {

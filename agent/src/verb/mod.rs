@@ -2,7 +2,10 @@
 
 mod bootstrap;
 mod daemon;
+mod fetch_bootstrap_data;
 mod ignition;
+mod kubelogin;
+mod names;
 pub mod nspawn_lifecycle;
 mod plan;
 mod preflight;
@@ -28,7 +31,9 @@ use crate::{
 
 pub use bootstrap::bootstrap;
 pub use daemon::daemon;
+pub use fetch_bootstrap_data::{Auth, Wanted, fetch_bootstrap_data};
 pub use ignition::ignition;
+pub use kubelogin::{Binding, Login, kubelogin};
 pub use plan::plan_start;
 pub use preflight::{Asked, preflight};
 pub use recover::recover;
@@ -181,6 +186,7 @@ pub fn keep_secrets_in_memory() {
 /// # Errors
 /// The command failed, or can't be driven.
 pub fn block_on(command: impl Future<Output = Result<Exit, Failure>>) -> Result<Exit, Failure> {
+    names::resolve_by_files_and_dns();
     // One provider of TLS for every client; an error says only that there is one already.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();

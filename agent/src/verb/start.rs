@@ -3,6 +3,7 @@
 use super::{Surroundings, agent_unit};
 use crate::{
     apply::{self, Context},
+    azure::Account,
     bundle,
     config::Settings,
     containerd::Limits,
@@ -52,6 +53,8 @@ pub(super) async fn plan(here: &Surroundings, settings: &Settings) -> Result<Pla
             instead: "the agent starts a node from its image alone, through its bootstrap unit",
         });
     }
+    // A certificate that can't prove anything is the settings' fault, and no fault of the network's later.
+    Account::of(settings)?;
     let facts = observe::facts(&here.host)?;
     let goal = Goal::of(settings, &facts, MachineName::FIRST)?;
     let bundle = match settings.offline_artifacts() {

@@ -257,6 +257,7 @@ impl Context {
             if let Some(world) = &self.world {
                 // Another host may get its address.
                 world.cloud.faulty.heal(&host)?;
+                world.cloud.azure.forget(&host)?;
             }
             if host.folder().exists() {
                 host.down().await?;

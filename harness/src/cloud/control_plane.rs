@@ -8,6 +8,7 @@ use anyhow::Result;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 
+use super::azure;
 use super::kubernetes::Kubernetes;
 use super::pki::{Authority, Issued, Subject, Usage, signing_pair};
 use super::server::{self, Socket};
@@ -70,6 +71,10 @@ impl ControlPlane {
         self.folder().join("admin.kubeconfig")
     }
 
+    fn webhook(&self) -> PathBuf {
+        self.folder().join("webhook.kubeconfig")
+    }
+
     /// Makes the cluster's keys, certificates and client files.
     ///
     /// # Errors
@@ -111,6 +116,9 @@ impl ControlPlane {
             &[],
         )?;
         signing_pair(&pki, "service-accounts")?;
+        if !self.webhook().exists() {
+            secret(&self.webhook(), azure::webhook().as_bytes())?;
+        }
         for (file, user) in [
             ("admin", "kubernetes-admin"),
             ("controllers", "system:kube-controller-manager"),
@@ -204,6 +212,7 @@ impl ControlPlane {
                 flag("requestheader-client-ca-file", &pki("front-proxy-ca.crt")),
                 flag("proxy-client-cert-file", &pki("front-proxy.crt")),
                 flag("proxy-client-key-file", &pki("front-proxy.key")),
+                flag("authentication-token-webhook-config-file", &self.webhook()),
             ])
             .args([
                 "--service-account-issuer=https://kubernetes.default.svc.cluster.local",
@@ -214,6 +223,9 @@ impl ControlPlane {
                 "--authorization-mode=Node,RBAC",
                 "--enable-admission-plugins=NodeRestriction",
                 "--enable-bootstrap-token-auth=true",
+                "--authentication-token-webhook-version=v1",
+                // A token that has ended shall not be good for two minutes more.
+                "--authentication-token-webhook-cache-ttl=5s",
                 "--allow-privileged=true",
                 // Node names are in no resolver: logs and exec would look for them there.
                 "--kubelet-preferred-address-types=InternalIP",

@@ -20,7 +20,7 @@ pub(crate) const KUBE: &str = "/opt/kube";
 const BASE_CONFIG: &str = "/etc/aks-flex-node/base-config.json";
 
 /// An AKS cluster that is none: no Azure is near.
-const CLUSTER_ID: &str = "/subscriptions/00000000-0000-0000-0000-000000000001/resourceGroups/bed/providers/Microsoft.ContainerService/managedClusters/bed";
+pub(crate) const CLUSTER_ID: &str = "/subscriptions/00000000-0000-0000-0000-000000000001/resourceGroups/bed/providers/Microsoft.ContainerService/managedClusters/bed";
 
 /// The configuration of a host that joins with a bootstrap token.
 ///

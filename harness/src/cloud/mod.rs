@@ -3,15 +3,18 @@
 //!     hosts ─▶ names (dnsmasq) ─▶ downloads (nginx: the official URLs)   registry (docker-registry, TLS) ◀── faulty (goes wrong as a check wants)
 //!         └──▶ control plane (etcd, kube-apiserver, kube-controller-manager) ◀── cluster (what tests say and ask)
 //!                                                                            ◀── approver (the daemon certificates' approver)
+//!                     ◀──reviews tokens── azure (metadata service, Entra ID, resource manager)
 //!
 //! No server looks beyond that network, and none has anything to forward to. Each outlives the harness and ends with the run.
 
 pub(crate) mod approver;
+pub(crate) mod azure;
 pub(crate) mod bundle;
 pub(crate) mod cluster;
 pub(crate) mod control_plane;
 pub(crate) mod downloads;
 pub(crate) mod faulty;
+mod http;
 pub(crate) mod join;
 pub(crate) mod kubernetes;
 mod kubernetes_source;
@@ -34,6 +37,7 @@ use crate::net::Net;
 use crate::progress::step;
 use crate::run::Run;
 
+use azure::Azure;
 use cluster::Cluster;
 use control_plane::ControlPlane;
 use downloads::Downloads;
@@ -80,6 +84,8 @@ pub(crate) struct Cloud {
     pub(crate) registry: Registry,
     /// The same registry, seen through a server that goes wrong as a check wants.
     pub(crate) faulty: Faulty,
+    /// What gives hosts' accounts tokens.
+    pub(crate) azure: Azure,
     /// The cluster that hosts join.
     pub(crate) cluster: Cluster,
     /// What is in the registry.
@@ -122,12 +128,15 @@ impl Cloud {
         let registry = Registry::of(run, net);
         let faulty = Faulty::of(run, net);
         let downloads = Downloads::of(run, net);
+        let azure = Azure::of(run, net);
         let serve = step("resolver, registry and downloads", async {
             names::start(run, net).await?;
             registry.prepare(&of.ca).await?;
             registry.start().await?;
             faulty.prepare(&of.ca)?;
             faulty.start().await?;
+            azure.prepare(&of.ca).await?;
+            azure.start().await?;
             downloads.prepare(&of.ca).await?;
             downloads.start().await
         });
@@ -161,6 +170,7 @@ impl Cloud {
         Ok(Self {
             registry,
             faulty,
+            azure,
             cluster,
             images: file.images,
             kubernetes: file.kubernetes,
@@ -179,6 +189,7 @@ impl Cloud {
         Ok(Self {
             registry: Registry::of(run, net),
             faulty: Faulty::of(run, net),
+            azure: Azure::of(run, net),
             cluster: Cluster::of(ControlPlane::of(run, net, &file.kubernetes)),
             images: file.images,
             kubernetes: file.kubernetes,

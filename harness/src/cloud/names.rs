@@ -4,11 +4,12 @@ use std::net::SocketAddrV4;
 
 use anyhow::Result;
 
+use super::azure::{self, Azure};
 use super::server::{self, Socket};
 use crate::net::Net;
 use crate::run::Run;
 
-/// Names that all lead to the cloud.
+/// Names that all lead to the cloud's first address.
 pub(crate) const NAMES: [&str; 10] = [
     super::registry::HOST,
     super::faulty::HOST,
@@ -31,7 +32,10 @@ pub(crate) const SERVER: &str = "names";
 /// dnsmasq does not start or serve.
 pub(crate) async fn start(run: &Run, net: &Net) -> Result<()> {
     let address = net.gateway();
-    let records = NAMES.iter().map(|name| format!("--host-record={name},{address}"));
+    let azure = Azure::address(net);
+    let ours = NAMES.into_iter().map(|name| (name, &address));
+    let all = ours.chain(azure::NAMES.into_iter().map(|name| (name, &azure)));
+    let records = all.map(|(name, address)| format!("--host-record={name},{address}"));
     let command = net
         .command("dnsmasq")
         .args([

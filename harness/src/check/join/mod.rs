@@ -8,6 +8,8 @@ mod refused;
 mod secrets;
 mod traces;
 
+pub(super) use secrets::found;
+
 use super::{Check, Context, check};
 use crate::node::INPUTS;
 
@@ -30,4 +32,4 @@ pub(super) const CHECKS: [Check; 12] = [
 const SETTINGS: &str = "/etc/aks-flex-node-agent.env";
 const BASE_CONFIG: &str = "/etc/aks-flex-node/base-config.json";
 /// The configuration that the agent makes of them.
-const CONFIG: &str = "/etc/aks-flex-node/config.json";
+pub(super) const CONFIG: &str = "/etc/aks-flex-node/config.json";

@@ -131,6 +131,16 @@ pub(super) async fn secrets(context: &Context) -> Result<()> {
     it_would_be_found(&host).await
 }
 
+/// Where one of these is found on a host that has joined: as `search` says it.
+///
+/// # Errors
+/// The host can't be searched.
+pub(in crate::check) async fn found(host: &Host, secrets: &[&str]) -> Result<BTreeSet<String>> {
+    host.write_file(SECRETS, format!("{}\n", secrets.join("\n")), 0o600)
+        .await?;
+    search(host).await
+}
+
 async fn search(host: &Host) -> Result<BTreeSet<String>> {
     let limit = Duration::from_secs(120);
     let found = host

@@ -147,11 +147,12 @@ async fn cut_short(context: &Context, host: &Host, wanted: &Texts) -> Result<()>
         // Source: Knuth's multiplier for 64 bits; up to a fifth of a second after the daemon has come up.
         moment = moment.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         let milliseconds = (moment >> 33) % 200;
+        // The child that a daemon makes to run a tool looks like it for a moment: the oldest is the daemon.
         let script = format!(
-            "old=$(pgrep --full --exact '/usr/bin/aks-flex-node daemon .*')
+            "old=$(pgrep --oldest --full --exact '/usr/bin/aks-flex-node daemon .*')
              systemctl --no-block restart {UNIT}
              for _ in $(seq 2000); do
-                 new=$(pgrep --full --exact '/usr/bin/aks-flex-node daemon .*' || true)
+                 new=$(pgrep --oldest --full --exact '/usr/bin/aks-flex-node daemon .*' || true)
                  [ -z \"$new\" ] || [ \"$new\" = \"$old\" ] || break
                  sleep 0.01
              done

@@ -3,8 +3,8 @@
 use serde_json::json;
 
 use super::fault::{Redirect, SIGNATURE};
-use super::http::Head;
 use super::{HOST, PLAIN_PORT, PORT};
+use crate::cloud::http::Head;
 
 /// An answer that is in memory.
 pub(super) struct Answer {

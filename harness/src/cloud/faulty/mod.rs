@@ -10,7 +10,6 @@ mod answer;
 mod book;
 mod certificates;
 mod fault;
-mod http;
 mod log;
 mod serve;
 mod wire;

@@ -24,10 +24,10 @@ use tokio_rustls::{TlsAcceptor, TlsConnector};
 use super::answer::{self, Answer};
 use super::book::Book;
 use super::fault::{At, Door, How, Kind, Redirect, SIGNATURE};
-use super::http::{self, Head};
 use super::log::Request;
 use super::wire::Wire;
 use super::{DOORS, Faulty, PLAIN_PORT, PORT, certificates, registry};
+use crate::cloud::http::{self, Head};
 
 /// What is sent at once.
 const PIECE: usize = 64 << 10;

@@ -7,7 +7,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 
-use super::http::{self, Head};
+use crate::cloud::http::{self, Head};
 
 /// How long what was sent may take to arrive before a reset, which throws away what is on its way.
 const ARRIVES: Duration = Duration::from_millis(200);

@@ -1,4 +1,4 @@
-//! As much of HTTP/1.1 as a registry that is pulled from speaks. By hand: a library would not let an answer be wrong.
+//! As much of HTTP/1.1 as the cloud's own servers speak. By hand: a library would not let an answer be wrong.
 
 use tokio::io::{AsyncRead, AsyncReadExt};
 

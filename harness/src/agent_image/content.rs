@@ -8,8 +8,8 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use image::layout::{Compression, Content, Entry, Image, Layer};
 
-use super::Variant;
 use super::programs::Programs;
+use super::{Profile, Variant};
 
 /// The version of all crates of the workspace.
 pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -72,7 +72,7 @@ pub(super) fn entries(programs: &Programs, bundle: &[u8], variant: Variant) -> V
 }
 
 /// The image of these entries, with what its configuration says.
-pub(super) fn image(entries: Vec<Entry>, variant: Variant) -> Image {
+pub(super) fn image(entries: Vec<Entry>, variant: Variant, profile: Profile) -> Image {
     let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
     let mut labels: BTreeMap<_, _> = LABELS.iter().map(owned).collect();
     if variant != Variant::Good {
@@ -85,7 +85,11 @@ pub(super) fn image(entries: Vec<Entry>, variant: Variant) -> Image {
         entrypoint: vec![AGENT.to_owned()],
         labels,
         annotations: BTreeMap::new(),
-        compression: Compression::Gzip,
+        compression: match profile {
+            Profile::Image => Compression::Zstd,
+            // Packed in a tenth of the time; hosts meet both.
+            Profile::Quick => Compression::Gzip,
+        },
     }
 }
 
@@ -235,7 +239,7 @@ mod tests {
         let mut written = Tree::new();
         tree_of(&root, Path::new(""), &mut written);
 
-        let mut image = image(good(), Variant::Good);
+        let mut image = image(good(), Variant::Good, Profile::Image);
         image.compression = Compression::Plain;
         let (mut layer, config) = layer_of(&image);
         for (_, (mode, content)) in layer.iter_mut().chain(&mut written) {
@@ -282,7 +286,11 @@ mod tests {
         use clap::ValueEnum;
         let mut digests = Vec::new();
         for variant in Variant::value_variants() {
-            let mut image = image(entries(&programs(), b"certificates\n", *variant), *variant);
+            let mut image = image(
+                entries(&programs(), b"certificates\n", *variant),
+                *variant,
+                Profile::Image,
+            );
             image.compression = Compression::Plain;
             digests.push(Layout::of(&image, None).unwrap().roots()[0].digest.clone());
         }

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
-use image::layout::{self, Entry, Layer, Layout};
+use image::layout::{self, Compression, Entry, Layer, Layout};
 use image::{Digest, ImageRef, Repository};
 use tokio::sync::Mutex;
 
@@ -150,7 +150,7 @@ pub(crate) async fn build(profile: Profile, variant: Variant) -> Result<Arc<Buil
         programs.agent = None;
     }
     let name = format!("pack the agent's image ({variant})");
-    let built = Arc::new(step(&name, pack(programs, variant)).await?);
+    let built = Arc::new(step(&name, pack(programs, variant, profile)).await?);
     images.insert((profile, variant), built.clone());
     Ok(built)
 }
@@ -166,7 +166,9 @@ pub(crate) async fn heavy(profile: Profile, number: u64) -> Result<Built> {
     let programs = own_programs(profile).await?;
     let pack = move || {
         let entries = content::entries(&programs, &content::bundle()?, Variant::Good);
-        let mut image = content::image(entries.clone(), Variant::Good);
+        let mut image = content::image(entries.clone(), Variant::Good, profile);
+        // What does not pack would be tried in vain for long.
+        image.compression = Compression::Gzip;
         let ballast = Entry::bytes("/usr/share/ballast", 0o644, Chance::of(number).bytes(BALLAST));
         image.layers.push(Layer::Entries(vec![ballast]));
         Built::of(entries, &image, None)
@@ -191,7 +193,7 @@ pub(crate) async fn fresh(profile: Profile, number: u64) -> Result<Built> {
     let pack = move || {
         let mut entries = content::entries(&programs, &content::bundle()?, Variant::Good);
         entries.push(Entry::bytes("/usr/share/number", 0o644, number.to_string()));
-        let image = content::image(entries.clone(), Variant::Good);
+        let image = content::image(entries.clone(), Variant::Good, profile);
         Built::of(entries, &image, None)
     };
     tokio::task::spawn_blocking(pack).await?
@@ -210,10 +212,10 @@ async fn own_programs(profile: Profile) -> Result<Arc<Programs>> {
 }
 
 /// Assembles the image, in a thread of its own: packing keeps a processor busy for seconds.
-async fn pack(programs: Programs, variant: Variant) -> Result<Built> {
+async fn pack(programs: Programs, variant: Variant, profile: Profile) -> Result<Built> {
     let pack = move || {
         let entries = content::entries(&programs, &content::bundle()?, variant);
-        let image = content::image(entries.clone(), variant);
+        let image = content::image(entries.clone(), variant, profile);
         let tag = if variant == Variant::Good {
             content::VERSION.to_owned()
         } else {

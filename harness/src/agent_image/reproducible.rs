@@ -24,7 +24,7 @@ pub(crate) async fn reproducible(profile: Profile, twice: Twice) -> Result<()> {
     match twice {
         Twice::Assembled => {
             let programs = own_programs(profile).await?;
-            compare(&programs, &programs).await
+            compare(&programs, &programs, profile).await
         }
         Twice::Built => {
             let here = Workspace::here().await?;
@@ -32,16 +32,16 @@ pub(crate) async fn reproducible(profile: Profile, twice: Twice) -> Result<()> {
             // Folders of unlike lengths; the second one's target lies outside of it.
             let inside = here.copy(one.path().join("w"), one.path().join("w/target"))?;
             let outside = here.copy(two.path().join("another-workspace"), two.path().join("built"))?;
-            compare(&inside.build(profile).await?, &outside.build(profile).await?).await
+            compare(&inside.build(profile).await?, &outside.build(profile).await?, profile).await
         }
     }
 }
 
-async fn compare(one: &Programs, two: &Programs) -> Result<()> {
+async fn compare(one: &Programs, two: &Programs, profile: Profile) -> Result<()> {
     ensure!(one.agent == two.agent, "the agent differs");
     ensure!(one.host_exec == two.host_exec, "host-exec differs");
-    let one = pack(one.clone(), Variant::Good).await?;
-    let two = pack(two.clone(), Variant::Good).await?;
+    let one = pack(one.clone(), Variant::Good, profile).await?;
+    let two = pack(two.clone(), Variant::Good, profile).await?;
     ensure!(one.digest == two.digest, "{} became {}", one.digest, two.digest);
     let folder = tempfile::tempdir()?;
     let archive = |built: &Built, name: &str| {

@@ -58,7 +58,7 @@ pub(super) async fn import(context: &Context, machine: MachineName, images: &[(S
     const CTR: [&str; 3] = ["/usr/local/bin/ctr", "--namespace", "k8s.io"];
     let host = &context.host;
     let has = async |image: &str| {
-        let name = format!("name=={image}");
+        let name = format!("name==\"{image}\"");
         let listed = [&CTR[..], &["images", "ls", "--quiet", &name]].concat();
         let listed = machine::call(host, machine, &listed, ASK).await?;
         Ok::<_, Error>(listed.stdout.lines().any(|line| line.trim() == image))

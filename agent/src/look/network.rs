@@ -27,6 +27,8 @@ use crate::{
 const ANSWER: Duration = Duration::from_secs(8);
 /// How long a registry may be silent; that its name can't be resolved is found out after it, within [`LIMIT`].
 const SILENT: Duration = Duration::from_secs(6);
+/// How long a bundle of offline artifacts may take to be opened, before all else: the plan comes of it. With what the looks take, no more than 20 s.
+const BUNDLE: Duration = Duration::from_secs(4);
 /// How long a name may take that is looked up to say why there was none.
 const NAME: Duration = Duration::from_millis(1500);
 
@@ -74,8 +76,8 @@ pub async fn offline(host: &Host, settings: &Settings, arch: Arch) -> (Offline, 
         return (Offline::NotAsked, None);
     };
     let limits = containerd::Limits {
-        overall: LIMIT,
-        idle: SILENT,
+        overall: BUNDLE,
+        idle: BUNDLE,
     };
     match bundle::open(host, source, arch, limits).await {
         Ok(bundle) => (Offline::Whole, Some(bundle)),

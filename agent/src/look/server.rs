@@ -38,7 +38,7 @@ const ANSWER: Duration = Duration::from_secs(8);
 const UNTRUSTED: Duration = Duration::from_secs(3);
 const PLAIN: &str = "it speaks plain HTTP where TLS is expected";
 /// How long it may take to judge a token.
-const TOKEN: Duration = Duration::from_secs(6);
+const TOKEN: Duration = Duration::from_secs(4);
 
 /// What was seen of it.
 pub(super) struct Server {

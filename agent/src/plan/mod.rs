@@ -36,4 +36,6 @@ fn join(folder: &HostPath, name: &str) -> HostPath {
 }
 
 #[cfg(test)]
+mod hostile;
+#[cfg(test)]
 mod tests;

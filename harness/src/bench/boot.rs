@@ -12,7 +12,7 @@ use crate::host::Host;
 use crate::node::READY;
 
 /// How the names of those steps begin that wait for others: systemd, the machine, the kubelet.
-const WAITS: [&str; 5] = ["start-", "wait-", "reload-", "enable-", "stop-"];
+const WAITS: [&str; 6] = ["start-", "wait-", "watch-", "reload-", "enable-", "stop-"];
 
 /// Boots a host that is to join.
 ///

@@ -80,18 +80,16 @@ async fn started_anew(host: &Host, good: &str, how: &str) -> Result<()> {
 async fn is_good(host: &Host, good: &str) -> Result<()> {
     let settings = host.read_file(SETTINGS).await?;
     ensure!(settings == good, "the machine was started with {settings:?}");
-    let seen = host
-        .exec(&[
-            "systemd-run",
-            "--quiet",
-            "--machine=kube1",
-            "--pipe",
-            "--wait",
-            "ls",
-            "/canary",
-        ])
-        .await?;
-    ensure!(!seen.ok(), "the machine has what somebody else wrote");
+    // systemd-nspawn is active before the machine's systemd answers; a stop that comes earlier is lost.
+    let inside = async |line: &[&str]| {
+        let run = ["systemd-run", "--quiet", "--machine=kube1", "--pipe", "--wait"];
+        host.exec(&[&run[..], line].concat()).await
+    };
+    wait::until_true("the machine answers", READY, async || Ok(inside(&["true"]).await?.ok())).await?;
+    ensure!(
+        !inside(&["ls", "/canary"]).await?.ok(),
+        "the machine has what somebody else wrote"
+    );
     wait::until_true("the hooks leave no container", Duration::from_secs(30), async || {
         let containers = host.agent().ctr(&["containers", "list", "--quiet"]).await?;
         Ok(containers

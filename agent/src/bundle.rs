@@ -9,7 +9,7 @@ use hostexec::{Host, HostPath};
 
 use crate::{
     config::OfflineSource,
-    containerd::{Artifact, Limits, PullError, Registries, artifact},
+    containerd::{Artifact, Limits, PullError, Registries, artifact, blob},
     model::Arch,
     offline::{Bundle, Manifest, Wrong, files, path},
     step::Origin,
@@ -55,8 +55,15 @@ pub async fn open(host: &Host, source: &OfflineSource, arch: Arch, limits: Limit
         OfflineSource::Registry(reference) => {
             let registries = hosts_dir(host).map_err(Error::Registries)?;
             let registries = Registries::load(host, registries.as_ref()).map_err(PullError::from)?;
-            let (artifact, manifest) = artifact(reference, path::MANIFEST, MANIFEST_BYTES, &registries, limits).await?;
-            in_registry(&artifact, &manifest, arch)
+            let artifact = artifact(reference, &registries, limits).await?;
+            let manifest = artifact.files.get(path::MANIFEST);
+            let manifest = manifest.ok_or_else(|| Error::Missing(vec![path::MANIFEST.to_owned()]))?;
+            if manifest.size > MANIFEST_BYTES {
+                return Err(Wrong::Long.into());
+            }
+            let mut bytes = Vec::new();
+            blob(&artifact.repository, manifest, &registries, limits, &mut bytes).await?;
+            in_registry(artifact, &bytes, arch)
         }
     }
 }
@@ -69,8 +76,11 @@ fn in_folder(host: &Host, folder: &HostPath, arch: Arch) -> Result<Bundle, Error
     let at = |path: &str| folder.join(path).expect("a bundle's paths are plain");
     let mut bytes = Vec::new();
     host.open(&at(path::MANIFEST))
-        .and_then(|file| file.take(MANIFEST_BYTES).read_to_end(&mut bytes))
+        .and_then(|file| file.take(MANIFEST_BYTES + 1).read_to_end(&mut bytes))
         .map_err(|source| read(path::MANIFEST, source))?;
+    if bytes.len() as u64 > MANIFEST_BYTES {
+        return Err(Wrong::Long.into());
+    }
     let manifest = Manifest::parse(&bytes)?;
     let (mut found, mut missing) = (BTreeMap::new(), Vec::new());
     for (path, proved) in files(&manifest, arch) {
@@ -95,14 +105,14 @@ fn in_folder(host: &Host, folder: &HostPath, arch: Arch) -> Result<Bundle, Error
     Bundle::of(manifest, arch, found).map_err(|_| Error::Missing(missing))
 }
 
-fn in_registry(artifact: &Artifact, manifest: &[u8], arch: Arch) -> Result<Bundle, Error> {
-    let blobs = artifact.files.iter().map(|(path, blob)| {
+fn in_registry(artifact: Artifact, manifest: &[u8], arch: Arch) -> Result<Bundle, Error> {
+    let repository = artifact.repository;
+    let blobs = artifact.files.into_iter().map(|(path, blob)| {
         let origin = Origin::Blob {
-            repository: artifact.repository.clone(),
-            digest: blob.digest.clone(),
-            size: blob.size,
+            repository: repository.clone(),
+            blob: Box::new(blob),
         };
-        (path.clone(), origin)
+        (path, origin)
     });
     Bundle::of(Manifest::parse(manifest)?, arch, blobs.collect()).map_err(Error::Missing)
 }

@@ -6,7 +6,7 @@
 mod text;
 
 use hostexec::HostPath;
-use image::Digest;
+use image::oci::Descriptor;
 use serde::{Serialize, Serializer};
 use units::host::Family;
 
@@ -363,9 +363,7 @@ pub enum Origin {
         /// The repository.
         repository: String,
         /// The blob.
-        digest: Digest,
-        /// Its length in bytes.
-        size: u64,
+        blob: Box<Descriptor>,
     },
 }
 

@@ -137,6 +137,17 @@ pub(crate) fn claim(path: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Removes a file; absent is fine.
+///
+/// # Errors
+/// It can't be removed.
+pub(crate) fn remove_file(path: &Path) -> Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
+        Err(_) | Ok(()) => Ok(()),
+    }
+}
+
 /// Removes a tree of ours. Never crosses a mount: a file system below it is an error, nothing of it is touched.
 ///
 /// # Errors

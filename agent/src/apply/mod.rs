@@ -14,6 +14,7 @@ mod rootfs;
 mod swap;
 mod sysctl;
 mod unit;
+mod words;
 
 use std::{
     path::PathBuf,

@@ -10,7 +10,7 @@ use image::Digest;
 
 use super::{Context, Error, file};
 use crate::{
-    containerd::{Limits, PullError, Registries, blob},
+    containerd::{self, Limits, PullError, Registries},
     fetch,
     step::{Origin, Proof},
     store::selection::hosts_dir,
@@ -33,20 +33,16 @@ pub(super) async fn bytes(context: &Context, origin: &Origin) -> Result<(File, D
             let (host, path, proof) = (context.host.clone(), path.clone(), proof.clone());
             file::blocking(move || Ok(of_host(&host, &path, proof.as_ref()))).await?
         }
-        Origin::Blob {
-            repository,
-            digest,
-            size,
-        } => {
+        Origin::Blob { repository, blob } => {
             let mut spool = spool(&context.host).map_err(Error::File)?;
             let registries = hosts_dir(&context.host).map_err(Error::File)?;
             let registries = Registries::load(&context.host, registries.as_ref()).map_err(PullError::from);
             let registries = registries.map_err(Error::Bundle)?;
-            blob(repository, digest, *size, &registries, Limits::AGENT, &mut spool)
+            containerd::blob(repository, blob, &registries, Limits::AGENT, &mut spool)
                 .await
                 .map_err(Error::Bundle)?;
             spool.rewind().map_err(Error::File)?;
-            Ok((spool, digest.clone()))
+            Ok((spool, blob.digest.clone()))
         }
     }
 }
@@ -82,7 +78,7 @@ pub(super) fn promised(host: &Host, origin: &Origin) -> Result<Option<String>, E
     match origin {
         Origin::Url { .. } | Origin::File { proof: None, .. } => Ok(None),
         Origin::File { proof: Some(proof), .. } => checksum(host, proof).map(Some),
-        Origin::Blob { digest, .. } => Ok(Some(digest.hex().to_owned())),
+        Origin::Blob { blob, .. } => Ok(Some(blob.digest.hex().to_owned())),
     }
 }
 

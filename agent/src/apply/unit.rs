@@ -120,7 +120,7 @@ pub(super) async fn journal(host: &Host, unit: &str) -> String {
         "--quiet",
     ];
     match host.run(Tool::Journalctl, &args).await {
-        Ok(output) => super::machine::one_line(&output.stdout),
+        Ok(output) => super::words::one_line(&output.stdout),
         Err(error) => format!("({error})"),
     }
 }

@@ -1,6 +1,6 @@
 //! Asks for tokens, and for what they are shown for, over the network: bounded, and again where that may help.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use reqwest::{Method, header, redirect};
@@ -14,6 +14,7 @@ use super::patience::Patience;
 use super::request::{self, Body, METADATA, Request};
 use super::{Account, Audience, BootstrapData, Error, Limits, Pool, Token, Whom, manager};
 use crate::cluster::jitter;
+use crate::fetch;
 use crate::model::chain;
 
 /// The longest answer that is read. A token with many groups has some kilobytes.
@@ -36,12 +37,7 @@ impl Azure {
     /// TLS can't be set up.
     pub fn new(roots: RootCertStore, limits: Limits) -> Result<Self, Error> {
         let setup = |error: &dyn std::error::Error| Error::Setup(chain(error));
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let tls = rustls::ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .map_err(|error| setup(&error))?
-            .with_root_certificates(roots)
-            .with_no_client_auth();
+        let tls = fetch::trusting(roots).map_err(|error| setup(&error))?;
         let builder = || {
             reqwest::Client::builder()
                 .tls_backend_preconfigured(tls.clone())

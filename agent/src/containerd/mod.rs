@@ -22,7 +22,7 @@ mod spec;
 mod unpack;
 mod write;
 
-pub use artifact::{Artifact, Piece, artifact, blob};
+pub use artifact::{Artifact, artifact, blob};
 pub use error::{PullError, Why};
 pub use images::{LocalImage, Origin};
 pub use link::{Containerd, ContainerdError};

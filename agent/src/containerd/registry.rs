@@ -268,7 +268,7 @@ impl Session {
     }
 
     /// A blob that fits in memory, checked.
-    pub(super) async fn small(&self, descriptor: &Descriptor) -> Result<Vec<u8>, PullError> {
+    async fn small(&self, descriptor: &Descriptor) -> Result<Vec<u8>, PullError> {
         if descriptor.size > LARGEST_DOCUMENT {
             return Err(OciError::NotAnImage("its config is larger than one may be").into());
         }

@@ -4,14 +4,14 @@
 mod archive;
 mod roots;
 
-use std::{fmt, fs::File, future::Future, io, sync::Arc, time::Duration};
+use std::{fmt, fs::File, future::Future, io, time::Duration};
 
 use image::Digest;
 use reqwest::{StatusCode, Url, redirect};
 use sha2::{Digest as _, Sha256};
 
 pub use archive::{Refused, regular_files};
-pub use roots::roots;
+pub use roots::{roots, trusting};
 
 /// How long and how much. Source: node-agent specification, appendix D.
 #[derive(Clone, Copy, Debug)]
@@ -171,12 +171,7 @@ impl Fetcher {
     /// # Errors
     /// TLS can't be set up.
     pub fn new(roots: rustls::RootCertStore, limits: Limits) -> Result<Self, Error> {
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let mut tls = rustls::ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .map_err(Error::Tls)?
-            .with_root_certificates(roots)
-            .with_no_client_auth();
+        let mut tls = trusting(roots).map_err(Error::Tls)?;
         tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         let client = reqwest::Client::builder()
             .tls_backend_preconfigured(tls)

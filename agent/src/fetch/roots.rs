@@ -1,8 +1,10 @@
 //! Whom downloads trust: the authorities of the agent's image and those of the host.
 
+use std::sync::Arc;
+
 use hostexec::Host;
 use rustls::{
-    RootCertStore,
+    ClientConfig, RootCertStore,
     pki_types::{CertificateDer, pem::PemObject as _},
 };
 
@@ -10,6 +12,18 @@ use crate::containerd::host_certificates;
 
 /// The image's bundle; in the binary install the host's own.
 const BUNDLE: &str = "/etc/ssl/certs/ca-certificates.crt";
+
+/// TLS for a client that trusts `roots` and shows nothing of its own.
+///
+/// # Errors
+/// TLS can't be set up at all.
+pub fn trusting(roots: RootCertStore) -> Result<ClientConfig, rustls::Error> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    Ok(ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .with_root_certificates(roots)
+        .with_no_client_auth())
+}
 
 /// The authorities of the image and of the host, read anew, so that one added to the host counts. Without any, downloads
 /// fail with the reason TLS gives.

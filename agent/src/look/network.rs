@@ -79,7 +79,14 @@ pub async fn offline(host: &Host, settings: &Settings, arch: Arch) -> (Offline, 
         overall: BUNDLE,
         idle: BUNDLE,
     };
-    match bundle::open(host, source, arch, limits).await {
+    let Ok(opened) = timeout(BUNDLE, bundle::open(host, source, arch, limits)).await else {
+        let late = Unseen::Late(BUNDLE);
+        return (
+            Offline::Unusable(format!("the offline bundle can't be had: {late}")),
+            None,
+        );
+    };
+    match opened {
         Ok(bundle) => (Offline::Whole, Some(bundle)),
         Err(bundle::Error::Pull(error)) => (
             Offline::Unusable(format!("the offline bundle can't be had: {}", refusal(&error))),

@@ -32,6 +32,9 @@ pub enum Wrong {
         /// Where.
         column: usize,
     },
+    /// It is longer than a description may be.
+    #[error("manifest.json is longer than 1 MiB")]
+    Long,
     /// It is of another form.
     #[error("schemaVersion of manifest.json is none that this release reads: it reads 1")]
     Schema,

@@ -9,7 +9,6 @@ use crate::{
     config::{self, Device, ImageGc, KubeletAuth, Mistake, Mount, Settings},
     facts::{Facts, OsRelease},
     model::{Arch, MachineName, NodeName, Secret},
-    offline::{Bundle, Manifest},
 };
 
 /// A setting without which there is no node.
@@ -148,117 +147,6 @@ fn default_image(os: &OsRelease) -> &'static str {
         ("ubuntu", "26.04") => "ghcr.io/azure/agent-ubuntu2604:v20260626",
         _ => "ghcr.io/azure/agent-ubuntu2404:v20260626",
     }
-}
-
-/// Versions, each without a leading `v`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Versions {
-    /// kubelet, kubectl, kube-proxy.
-    pub kubernetes: String,
-    /// crictl, which follows Kubernetes.
-    pub crictl: String,
-    /// containerd.
-    pub containerd: String,
-    /// runc.
-    pub runc: String,
-    /// CNI plugins.
-    pub cni: String,
-}
-
-impl Versions {
-    /// What is installed where the settings name none. Source: node-agent specification, 5.4.2.
-    const CONTAINERD: &str = "2.1.8";
-    const RUNC: &str = "1.1.12";
-    const CNI: &str = "1.5.1";
-
-    /// Those that the settings name, and otherwise the usual ones.
-    fn of(settings: &Settings) -> Result<Self, Mistake> {
-        let kubernetes = kubernetes(settings)?;
-        let crictl = minor_release(kubernetes)
-            .ok_or_else(|| Mistake::new(KUBERNETES, "is no version of Kubernetes", "write MAJOR.MINOR.PATCH"))?;
-        let or = |version: Option<&str>, default: &str| version.unwrap_or(default).to_owned();
-        Ok(Self {
-            kubernetes: kubernetes.to_owned(),
-            crictl,
-            containerd: or(settings.containerd(), Self::CONTAINERD),
-            runc: or(settings.runc(), Self::RUNC),
-            cni: or(settings.cni(), Self::CNI),
-        })
-    }
-
-    /// Those of a bundle, which the settings may name too, but not contradict.
-    fn bundled(settings: &Settings, manifest: &Manifest) -> Result<Self, Mistake> {
-        for (key, given, bundled) in [
-            (KUBERNETES, Some(kubernetes(settings)?), &manifest.kubernetes),
-            ("components.containerd", settings.containerd(), &manifest.containerd),
-            ("components.runc", settings.runc(), &manifest.runc),
-            ("networking.cniVersion", settings.cni(), &manifest.cni),
-        ] {
-            if given.is_some_and(|given| given != bundled) {
-                let wrong = "is another version than the offline bundle has";
-                return Err(Mistake::new(
-                    key,
-                    wrong,
-                    "write the bundle's version, or name another bundle",
-                ));
-            }
-        }
-        Ok(Self {
-            kubernetes: manifest.kubernetes.clone(),
-            crictl: manifest.crictl.clone(),
-            containerd: manifest.containerd.clone(),
-            runc: manifest.runc.clone(),
-            cni: manifest.cni.clone(),
-        })
-    }
-}
-
-const KUBERNETES: &str = "components.kubernetes";
-
-fn kubernetes(settings: &Settings) -> Result<&str, Mistake> {
-    let write = "write the version of the cluster, such as 1.34.0";
-    settings
-        .kubernetes()
-        .ok_or_else(|| Mistake::new(KUBERNETES, "is missing", write))
-}
-
-/// What is installed in a machine, and where it comes from.
-#[derive(Clone, Debug)]
-pub struct Programs {
-    /// The versions.
-    pub versions: Versions,
-    /// None: each from its publisher.
-    pub bundle: Option<Bundle>,
-}
-
-impl Programs {
-    /// What the settings ask for, out of a bundle if they name one.
-    ///
-    /// # Errors
-    /// The settings name no version, or another one than the bundle has.
-    pub fn of(settings: &Settings, bundle: Option<Bundle>) -> Result<Self, Unfit> {
-        let versions = match &bundle {
-            None => Versions::of(settings),
-            Some(bundle) => Versions::bundled(settings, &bundle.manifest),
-        };
-        Ok(Self {
-            versions: versions.map_err(Unfit::Setting)?,
-            bundle,
-        })
-    }
-}
-
-/// `MAJOR.MINOR.0`: how crictl numbers the releases that go with a Kubernetes version.
-fn minor_release(version: &str) -> Option<String> {
-    let mut parts = version.split('.');
-    let mut number = || {
-        parts
-            .next()
-            .filter(|part| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit()))
-    };
-    let (major, minor) = (number()?, number()?);
-    parts.next()?;
-    Some(format!("{major}.{minor}.0"))
 }
 
 /// What kubelet's files follow from.
@@ -436,19 +324,6 @@ fn kube_reserved(cores: u32, memory_mib: Option<u64>, max_pods: u32) -> BTreeMap
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn crictl_follows_kubernetes() {
-        for (version, crictl) in [
-            ("1.34.2", Some("1.34.0")),
-            ("1.20.2-rc.1", Some("1.20.0")),
-            ("1.34", None),
-            ("1.x.2", None),
-            ("1..2", None),
-        ] {
-            assert_eq!(minor_release(version).as_deref(), crictl, "{version}");
-        }
-    }
 
     #[test]
     fn the_default_image_follows_the_hosts_family() {

@@ -17,14 +17,16 @@ mod images;
 mod kubelet;
 mod machine;
 mod nspawn;
+mod programs;
 mod sources;
 mod start;
 
 use hostexec::HostPath;
 
 pub use converge::{Upgrade, converge};
-pub use goal::{Credential, Exec, Goal, Kubelet, Programs, Unfit, Versions};
+pub use goal::{Credential, Exec, Goal, Kubelet, Unfit};
 pub use nspawn::lifecycle;
+pub use programs::{Programs, Versions};
 pub use sources::record;
 pub use start::start;
 

@@ -103,7 +103,7 @@ impl fmt::Display for Origin {
         match self {
             Self::Url { url, .. } => f.write_str(url),
             Self::File { path, .. } => write!(f, "{path}"),
-            Self::Blob { repository, digest, .. } => write!(f, "{repository}@{digest}"),
+            Self::Blob { repository, blob } => write!(f, "{repository}@{}", blob.digest),
         }
     }
 }

@@ -18,10 +18,13 @@ mod http;
 pub(crate) mod join;
 pub(crate) mod kubernetes;
 mod kubernetes_source;
+mod log;
 pub(crate) mod names;
 mod pki;
 pub(crate) mod registry;
 mod server;
+
+pub(crate) use log::Mark;
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use image::ImageRef;
 
+use super::log::Mark;
 use super::server::{self, Socket};
 use crate::ca::Ca;
 use crate::net::Net;
@@ -41,10 +42,6 @@ impl Request {
         self.method == "GET" && (self.path.contains("/manifests/") || self.path.contains("/blobs/"))
     }
 }
-
-/// A place in the access log.
-#[derive(Clone, Copy)]
-pub(crate) struct Mark(u64);
 
 impl Registry {
     /// The registry of a run.
@@ -130,7 +127,7 @@ impl Registry {
 
     /// The end of the access log as it is now.
     pub(crate) fn mark(&self) -> Mark {
-        Mark(std::fs::metadata(self.run.log(SERVER)).map_or(0, |meta| meta.len()))
+        Mark::end(&self.run.log(SERVER))
     }
 
     /// The requests since a mark. One is logged when it is answered.
@@ -138,12 +135,8 @@ impl Registry {
     /// # Errors
     /// The log can't be read.
     pub(crate) fn requests(&self, since: Mark) -> Result<Vec<Request>> {
-        let log = std::fs::read(self.run.log(SERVER)).context("reading the registry's log")?;
-        let from = usize::try_from(since.0)?.min(log.len());
-        Ok(String::from_utf8_lossy(&log[from..])
-            .lines()
-            .filter_map(request)
-            .collect())
+        let lines = since.rest(&self.run.log(SERVER))?;
+        Ok(lines.lines().filter_map(request).collect())
     }
 
     /// The manifests and blobs that an address has fetched since a mark.

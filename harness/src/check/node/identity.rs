@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::super::join::{CONFIG, found};
 use super::Context;
+use crate::cloud::Mark;
 use crate::cloud::azure::{How, Page, Principal, Who, object_id};
 use crate::command::Command;
 use crate::host::Host;
@@ -110,7 +111,7 @@ async fn serves(context: &Context, host: &Host, name: &str) -> Result<()> {
 }
 
 /// How often a host was given a token by that one.
-fn given(context: &Context, host: &Host, of: Who, since: crate::cloud::azure::Mark) -> Result<usize> {
+fn given(context: &Context, host: &Host, of: Who, since: Mark) -> Result<usize> {
     let requests = context.cloud().azure.requests(host, since)?;
     Ok(requests
         .iter()

@@ -6,9 +6,11 @@ use serde_json::{Value, json};
 use super::Context;
 use crate::cache;
 use crate::cloud::bundle::{self, BUSYBOX, PAUSE};
+use crate::cloud::downloads::RUNC;
 use crate::command::Command;
 use crate::host::{Host, Refusal};
 use crate::node::{Joining, READY};
+use crate::wait;
 
 /// Where the host has what it was prepared with.
 const PREPARED: &str = "/var/lib/prepared";
@@ -60,7 +62,27 @@ pub(super) async fn na_r18_offline(context: &Context) -> Result<()> {
     );
     let host = context.provision(&joining).await?;
     host.reach_only(&server).await?;
+    let runc = format!("runc/v{RUNC}/runc.amd64");
+    let (there, away) = (dir.join("bundle").join(&runc), dir.join("runc"));
+    std::fs::rename(&there, &away)?;
     host.start().await?;
+    // A bundle that is not whole is told by the file that it lacks, once more by preflight with what to do, and nothing is begun.
+    let lacks = format!("lacks {runc}:");
+    wait::until_true("the bootstrap names the file", READY, async || {
+        let said = host
+            .journal(&["--output=cat", "--unit=aks-flex-node-bootstrap.service"])
+            .await?;
+        let explained = said
+            .lines()
+            .any(|line| line.contains("preflight finds") && line.contains("check=offline-artifacts"));
+        Ok(said.contains(&lacks) && explained)
+    })
+    .await?;
+    ensure!(
+        !host.exists("/var/lib/machines/kube1").await?,
+        "it made a machine of half a bundle"
+    );
+    std::fs::rename(&away, &there)?;
     context.is_joined(&host).await?;
     runs_a_pod(context, &host).await?;
     is_good(&host).await?;

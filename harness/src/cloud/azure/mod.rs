@@ -8,10 +8,10 @@
 //! long as it runs.
 
 mod entra;
-mod log;
 mod manager;
 mod metadata;
 mod page;
+mod request;
 mod review;
 mod serve;
 mod tokens;
@@ -25,12 +25,13 @@ use serde_json::json;
 use super::server::{self, Socket};
 use crate::ca::Ca;
 use crate::cache;
+use crate::cloud::log::{self, Mark};
 use crate::host::Host;
 use crate::net::{BRIDGE, Net};
 use crate::run::Run;
 
-pub(crate) use log::{Mark, Request};
 pub(crate) use page::{How, Page, Principal, Who};
+pub(crate) use request::Request;
 pub(crate) use serve::serve;
 pub(crate) use tokens::object_id;
 
@@ -133,15 +134,12 @@ impl Azure {
     /// # Errors
     /// The page can't be removed.
     pub(crate) fn forget(&self, host: &Host) -> Result<()> {
-        match std::fs::remove_file(self.pages().join(host.address())) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
-            Err(_) | Ok(()) => Ok(()),
-        }
+        cache::remove_file(&self.pages().join(host.address()))
     }
 
     /// The end of its log as it is now.
     pub(crate) fn mark(&self) -> Mark {
-        Mark::of(&self.run.log(SERVER))
+        Mark::end(&self.run.log(SERVER))
     }
 
     /// What a host has asked for since a mark.
@@ -149,6 +147,8 @@ impl Azure {
     /// # Errors
     /// The log can't be read.
     pub(crate) fn requests(&self, host: &Host, since: Mark) -> Result<Vec<Request>> {
-        log::read(&self.run.log(SERVER), since, host.address())
+        let mut requests: Vec<Request> = log::read(&self.run.log(SERVER), since)?;
+        requests.retain(|request| request.from == host.address());
+        Ok(requests)
     }
 }

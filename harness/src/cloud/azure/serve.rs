@@ -14,11 +14,12 @@ use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-use super::log::Request;
 use super::page::{Book, How, Who};
+use super::request::Request;
 use super::tokens::Tokens;
 use super::{Azure, MANAGER, METADATA, REVIEW, entra, manager, metadata, review};
 use crate::cloud::http::{self, Head};
+use crate::cloud::log;
 
 /// The longest body that is read.
 const LONGEST: usize = 256 << 10;
@@ -141,7 +142,7 @@ impl Server {
         };
         let (answer, wait) = match self.book.how(from, of) {
             Some(How::Silence) => {
-                log.log();
+                log::write(&log);
                 // It ends when the other end has had enough.
                 let _ = stream.read(&mut [0]).await;
                 return Ok(());
@@ -149,7 +150,7 @@ impl Server {
             Some(How::Stranger) => {
                 let page = "<html><body>Sign in to the network</body></html>";
                 log.status = 200;
-                log.log();
+                log::write(&log);
                 return send(&mut stream, 200, "text/html", None, page).await;
             }
             Some(How::Status(status, wait)) => (Answer::refusal(status, "temporarily_unavailable", "by the bed"), wait),
@@ -164,7 +165,7 @@ impl Server {
             }
         };
         log.status = answer.status;
-        log.log();
+        log::write(&log);
         send(
             &mut stream,
             answer.status,

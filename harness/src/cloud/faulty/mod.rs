@@ -10,7 +10,7 @@ mod answer;
 mod book;
 mod certificates;
 mod fault;
-mod log;
+mod request;
 mod serve;
 mod wire;
 
@@ -26,13 +26,14 @@ use super::registry;
 use super::server::{self, Socket};
 use crate::ca::Ca;
 use crate::cache;
+use crate::cloud::log::{self, Mark};
 use crate::host::Host;
 use crate::net::Net;
 use crate::run::Run;
 use crate::wait;
 
 pub(crate) use fault::{At, Door, Fault, Guard, How, Kind, Redirect, SIGNATURE};
-pub(crate) use log::{Mark, Request};
+pub(crate) use request::Request;
 pub(crate) use serve::serve;
 
 /// Its name for hosts.
@@ -124,15 +125,12 @@ impl Faulty {
     /// # Errors
     /// The fault can't be removed.
     pub(crate) fn heal(&self, host: &Host) -> Result<()> {
-        match std::fs::remove_file(self.faults().join(host.address())) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
-            Err(_) | Ok(()) => Ok(()),
-        }
+        cache::remove_file(&self.faults().join(host.address()))
     }
 
     /// The end of its log as it is now.
     pub(crate) fn mark(&self) -> Mark {
-        Mark::of(&self.run.log(SERVER))
+        Mark::end(&self.run.log(SERVER))
     }
 
     /// What a host has asked for since a mark. One is logged when it is over, and besides when it is held back.
@@ -140,7 +138,9 @@ impl Faulty {
     /// # Errors
     /// The log can't be read.
     pub(crate) fn requests(&self, host: &Host, since: Mark) -> Result<Vec<Request>> {
-        log::read(&self.run.log(SERVER), since, host.address())
+        let mut requests: Vec<Request> = log::read(&self.run.log(SERVER), since)?;
+        requests.retain(|request| request.from == host.address());
+        Ok(requests)
     }
 
     /// Waits until something of that kind is held back from a host: the bytes of it that went out.

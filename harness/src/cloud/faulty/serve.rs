@@ -24,10 +24,11 @@ use tokio_rustls::{TlsAcceptor, TlsConnector};
 use super::answer::{self, Answer};
 use super::book::Book;
 use super::fault::{At, Door, How, Kind, Redirect, SIGNATURE};
-use super::log::Request;
+use super::request::Request;
 use super::wire::Wire;
 use super::{DOORS, Faulty, PLAIN_PORT, PORT, certificates, registry};
 use crate::cloud::http::{self, Head};
+use crate::cloud::log;
 
 /// What is sent at once.
 const PIECE: usize = 64 << 10;
@@ -131,14 +132,14 @@ impl Server {
         let acceptor = self.doors.iter().find(|(known, _)| *known == door);
         let Some((_, acceptor)) = acceptor else {
             request.held = true;
-            request.log();
+            log::write(&request);
             return self.mute(Wire::Plain(stream), &from).await;
         };
         match acceptor.accept(stream).await {
             Ok(stream) => self.requests(Wire::Tls(Box::new(stream)), from).await,
             Err(error) => {
                 request.error = Some(error.to_string());
-                request.log();
+                log::write(&request);
             }
         }
     }
@@ -163,7 +164,7 @@ impl Server {
                 asked.request.error = Some(format!("{error:#}"));
             }
             asked.request.held = false;
-            asked.request.log();
+            log::write(&asked.request);
             match then {
                 Ok(Then::Next(next)) => wire = next,
                 Ok(Then::Over) | Err(_) => return,
@@ -271,7 +272,7 @@ impl Server {
     /// Keeps somebody waiting until they are gone or it is healed.
     async fn hold(&self, wire: &mut Wire, asked: &mut Asked) -> Held {
         asked.request.held = true;
-        asked.request.log();
+        log::write(&asked.request);
         while !self.is_healed(asked) {
             // Cancelled, it has read nothing.
             tokio::select! {

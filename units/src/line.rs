@@ -87,6 +87,7 @@ impl Container<'_> {
             Lost::Fetched => part(include_str!("../files/fetch.in"), &[ctr, snapshotter]),
             Lost::Missed => String::new(),
         };
+        let fit = part(include_str!("../files/fit.in"), &[ctr, id, snapshotter]);
         let clean = part(include_str!("../files/clean.in"), &[ctr, id, snapshotter]);
         vec![
             (
@@ -115,6 +116,7 @@ impl Container<'_> {
                     &[
                         prepare,
                         ("judge", &judge),
+                        ("fit", &fit),
                         ("answers", &answers),
                         ("fetch", &fetch),
                         ("clean", &clean),

@@ -23,6 +23,11 @@ use crate::upgrade::Worked;
 
 /// What `version` says of an agent that has this check. An older one has not, and its `version` must do.
 pub const LINE: &str = "Upgrade Self-Check: 1";
+/// The release of this build. A build that wasn't told says so.
+pub const RELEASE: &str = match option_env!("AKS_FLEX_NODE_BUILD_VERSION") {
+    Some(version) => version,
+    None => "dev",
+};
 /// How long a look may take that is no tool's; tools have the same.
 const LOOK: Duration = Duration::from_secs(8);
 /// Largest reason in the line, in bytes: all of it must fit in what is kept of a check's output.
@@ -32,6 +37,8 @@ const REASON: usize = 400;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Report {
+    /// Its release, as `version` says it.
+    pub version: String,
     /// Versions of the upgrade journal that this agent reads.
     pub journal: Vec<u64>,
     /// The configuration can't be read.
@@ -62,6 +69,7 @@ pub async fn look(host: &Host, config: &str) -> Report {
         tokio::join!(config, judge::host_exec(host), judge::systemd(host), machine);
     let said = |result: Result<(), String>| result.err().map(|why| shortened(&report::clean(&why)));
     Report {
+        version: RELEASE.to_owned(),
         journal: journal::READS.to_vec(),
         config: said(config),
         host_exec: said(host_exec),
@@ -233,7 +241,7 @@ mod tests {
         let text = serde_json::to_string(&good()).unwrap();
         assert_eq!(
             text,
-            r#"{"journal":[1],"config":null,"hostExec":null,"systemd":null,"machine":null}"#
+            r#"{"version":"","journal":[1],"config":null,"hostExec":null,"systemd":null,"machine":null}"#
         );
         assert_eq!(shortened(&"é".repeat(REASON)).chars().count(), REASON / 2 + 1);
     }

@@ -8,7 +8,7 @@ pub fn version() -> String {
     let told = |value: Option<&'static str>, otherwise| value.unwrap_or(otherwise);
     format!(
         "AKS Flex Node Agent\nVersion: {}\nGit Commit: {}\nBuild Time: {}\n{}\n",
-        told(option_env!("AKS_FLEX_NODE_BUILD_VERSION"), "dev"),
+        check::RELEASE,
         told(option_env!("AKS_FLEX_NODE_BUILD_COMMIT"), "unknown"),
         told(option_env!("AKS_FLEX_NODE_BUILD_TIME"), "unknown"),
         check::LINE,

@@ -277,7 +277,7 @@ struct Course(Vec<(&'static str, f64)>);
 const PARTS: [(&str, &str); 6] = [
     ("operation taken", "the watch"),
     ("the agent image is here", "the pull"),
-    ("what the agent of the image finds", "two checks of the candidate"),
+    ("what the agent of the image finds", "the check of the candidate"),
     ("the agent restarts", "the selection"),
     ("\"this agent\"", "the restart with the second before it"),
     ("operation ended", "units, verdict and status"),

@@ -396,7 +396,7 @@ pub enum Unpack {
         #[serde(serialize_with = "text")]
         to: HostPath,
     },
-    /// It is a gzipped tar of programs; these members are wanted, each to its place.
+    /// It is a gzipped tar; these members are wanted, each to its place.
     Members(Vec<Member>),
     /// It is a gzipped tar; every regular file of it goes into this folder.
     All {
@@ -416,7 +416,27 @@ pub struct Member {
     /// Where it goes.
     #[serde(serialize_with = "text")]
     pub to: HostPath,
+    /// Permissions.
+    #[serde(serialize_with = "octal")]
+    pub mode: u32,
 }
+
+impl Unpack {
+    /// The permissions of what goes there.
+    #[must_use]
+    pub fn mode(&self, to: &str) -> u32 {
+        match self {
+            Self::Members(members) => members
+                .iter()
+                .find(|member| member.to.as_str() == to)
+                .map_or(PROGRAM, |member| member.mode),
+            Self::Program { .. } | Self::All { .. } => PROGRAM,
+        }
+    }
+}
+
+/// The permissions of a program.
+const PROGRAM: u32 = 0o755;
 
 fn perhaps_text<S: Serializer>(path: &Option<HostPath>, serializer: S) -> Result<S::Ok, S::Error> {
     path.as_ref().map(HostPath::as_str).serialize(serializer)

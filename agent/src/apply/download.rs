@@ -56,7 +56,8 @@ fn is_installed(host: &Host, wanted: &Download) -> io::Result<bool> {
             return false;
         };
         let there = files.open(&path).and_then(file::hash);
-        there.is_ok_and(|there| there == *digest) && file::is_program(&files, &path).unwrap_or(false)
+        there.is_ok_and(|there| there == *digest)
+            && file::is_file(&files, &path, wanted.unpack.mode(path.as_str())).unwrap_or(false)
     }))
 }
 
@@ -66,7 +67,7 @@ fn unpack(host: &Host, wanted: &Download, mut archive: File) -> Result<(), Error
     // Whatever is half replaced from here on is not what an older record says.
     files.remove(&record(wanted.component)).map_err(Error::File)?;
     let mut place = |to: &HostPath, from: &mut dyn io::Read| -> io::Result<()> {
-        let mut new = files.replace(to, 0o755)?;
+        let mut new = files.replace(to, wanted.unpack.mode(to.as_str()))?;
         io::copy(from, new.file())?;
         new.commit()?;
         installed.insert(to.as_str().to_owned(), file::hash(files.open(to)?)?);

@@ -143,9 +143,14 @@ pub(super) async fn copy_agent(context: &Context, machine: MachineName) -> Resul
 
 /// Whether the file may be run by all.
 pub(super) fn is_program(files: &Host, path: &HostPath) -> io::Result<bool> {
+    is_file(files, path, 0o755)
+}
+
+/// Whether it is a regular file with just these permissions.
+pub(super) fn is_file(files: &Host, path: &HostPath, mode: u32) -> io::Result<bool> {
     use std::os::unix::fs::PermissionsExt as _;
     let found = files.metadata(path)?;
-    Ok(found.is_file() && found.permissions().mode() & 0o7777 == 0o755)
+    Ok(found.is_file() && found.permissions().mode() & 0o7777 == mode)
 }
 
 /// The digest of all that `reader` gives.

@@ -247,10 +247,6 @@ pub(super) struct Npd {
     pub(super) version: String,
 }
 
-impl Npd {
-    pub(super) const VERSION: &'static str = "v1.35.1";
-}
-
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct Versioned {

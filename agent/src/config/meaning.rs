@@ -105,6 +105,7 @@ fn parse(file: &File, bad: &mut Mistakes) -> Option<Settings> {
     });
     let dns_service_ip = bad.take(value::address("networking.dnsServiceIP", &networking.dns_service_ip));
     let cni = bad.take(value::version("networking.cniVersion", &networking.cni_version));
+    let npd = bad.take(value::version("npd.version", &npd.version));
     let max_pods = bad.take(max_pods(node.max_pods));
     let labels = node
         .labels
@@ -157,7 +158,7 @@ fn parse(file: &File, bad: &mut Mistakes) -> Option<Settings> {
         required_services,
         dns_service_ip: dns_service_ip?.unwrap_or(file::Networking::DNS_SERVICE_IP),
         cni: cni?,
-        npd: text(&npd.version).unwrap_or_else(|| file::Npd::VERSION.to_owned()),
+        npd: npd?,
         max_pods: max_pods?,
         labels: managed_label(labels),
         taints,

@@ -35,7 +35,7 @@ pub struct Settings {
     pub(super) required_services: Vec<String>,
     pub(super) dns_service_ip: IpAddr,
     pub(super) cni: Option<String>,
-    pub(super) npd: String,
+    pub(super) npd: Option<String>,
     pub(super) max_pods: u32,
     pub(super) labels: BTreeMap<String, String>,
     pub(super) taints: Vec<String>,
@@ -328,10 +328,10 @@ impl Settings {
         self.cni.as_deref()
     }
 
-    /// The node problem detector's version, `v` and all.
+    /// The node problem detector's version, without a `v`, where one is given.
     #[must_use]
-    pub fn npd(&self) -> &str {
-        &self.npd
+    pub fn npd(&self) -> Option<&str> {
+        self.npd.as_deref()
     }
 
     /// The most pods of the node.

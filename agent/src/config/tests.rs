@@ -78,7 +78,7 @@ fn the_minimal_example_means_what_the_specification_says() {
     assert_eq!(settings.machine_operations(), MachineOperations::Auto);
     assert!(!settings.requires_machine_registration());
     assert!(settings.unsupported().is_empty());
-    assert_eq!(settings.npd(), "v1.35.1");
+    assert_eq!(settings.npd(), None);
 }
 
 #[test]

@@ -17,6 +17,8 @@ pub struct Manifest {
     pub cni: String,
     /// crictl.
     pub crictl: String,
+    /// The node problem detector, which a bundle may be without.
+    pub npd: Option<String>,
     /// The container images whose archives are in it.
     pub images: BTreeSet<String>,
 }
@@ -62,6 +64,7 @@ struct Versions {
     runc: Option<String>,
     cni: Option<String>,
     crictl: Option<String>,
+    npd: Option<String>,
 }
 
 impl Manifest {
@@ -78,13 +81,16 @@ impl Manifest {
             return Err(Wrong::Schema);
         }
         let mut missing = Vec::new();
-        let mut version = |key, value: Option<String>| {
-            let value = value
+        let plain = |value: Option<String>| {
+            value
                 .as_deref()
                 .unwrap_or_default()
                 .trim()
                 .trim_start_matches('v')
-                .to_owned();
+                .to_owned()
+        };
+        let mut version = |key, value: Option<String>| {
+            let value = plain(value);
             if value.is_empty() {
                 missing.push(key);
             }
@@ -100,6 +106,10 @@ impl Manifest {
         ];
         if !missing.is_empty() {
             return Err(Wrong::Missing(missing));
+        }
+        let npd = Some(plain(v.npd)).filter(|npd| !npd.is_empty());
+        if npd.as_deref().is_some_and(|npd| !is_version(npd)) {
+            return Err(Wrong::Field("versions.npd"));
         }
         if let Some((key, _)) = versions.iter().find(|(_, version)| !is_version(version)) {
             return Err(Wrong::Field(key));
@@ -120,6 +130,7 @@ impl Manifest {
             runc,
             cni,
             crictl,
+            npd,
             images,
         })
     }

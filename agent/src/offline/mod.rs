@@ -86,6 +86,12 @@ pub mod path {
         format!("cni/v{version}/cni-plugins-linux-{arch}-v{version}.tgz")
     }
 
+    /// The node problem detector.
+    #[must_use]
+    pub fn npd(version: &str, arch: Arch) -> String {
+        format!("node-problem-detector/v{version}/node-problem-detector-v{version}-linux_{arch}.tar.gz")
+    }
+
     /// An image's archive. What no file's name can hold is replaced; the start of a digest keeps names apart that become one so.
     #[must_use]
     pub fn image(arch: Arch, image: &str) -> String {
@@ -114,10 +120,11 @@ pub fn files(manifest: &Manifest, arch: Arch) -> Vec<(String, bool)> {
         path::runc(&manifest.runc, arch),
         path::cni(&manifest.cni, arch),
     ];
+    let npd = manifest.npd.iter().map(|version| path::npd(version, arch));
     let images = manifest.images.iter().map(|image| (path::image(arch, image), true));
     kubernetes
         .into_iter()
-        .chain(others.map(|path| (path, false)))
+        .chain(others.into_iter().chain(npd).map(|path| (path, false)))
         .chain(images)
         .collect()
 }

@@ -15,6 +15,15 @@ fn a_manifest_names_versions_without_v_and_each_image_once() {
         ("1.34.0", "1.5.0", "1.34.0")
     );
     assert_eq!(manifest.images.iter().collect::<Vec<_>>(), ["mcr.example/pause:3.9"]);
+    assert_eq!(manifest.npd, None);
+    let with = GOOD.replace("\"1.5.1\"", "\"1.5.1\", \"npd\": \"v1.35.1\"");
+    let with = Manifest::parse(with.as_bytes()).unwrap();
+    assert_eq!(with.npd.as_deref(), Some("1.35.1"));
+    assert!(
+        files(&with, Arch::Arm64).iter().any(|(path, _)| {
+            path == "node-problem-detector/v1.35.1/node-problem-detector-v1.35.1-linux_arm64.tar.gz"
+        })
+    );
     for schema in ["\"schemaVersion\": 0,", "", "\"schemaVersion\": null,"] {
         let text = GOOD.replace("\"schemaVersion\": 1,", schema);
         assert_eq!(Manifest::parse(text.as_bytes()).unwrap(), manifest);
@@ -35,6 +44,7 @@ fn what_is_wrong_with_a_manifest_is_named_by_its_keys() {
         ("\"kubernetes\": \"v1.34.0\", ", "", "lacks versions.kubernetes"),
         ("\"v1.5.0\"", "\" v \"", "lacks versions.runc"),
         ("\"1.5.1\"", "\"../canary\"", "versions.cni"),
+        ("\"1.5.1\"", "\"1.5.1\", \"npd\": \"../canary\"", "versions.npd"),
         ("2.1.8", "2.1.8\\n", "2.1.8 is trimmed"),
         ("pause:3.9\"]", "pause:3.9\", \"../canary\"]", "containerImages"),
         ("pause:3.9\"]", "pause:3.9\", \"a b\"]", "containerImages"),

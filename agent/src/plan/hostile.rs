@@ -30,6 +30,7 @@ fn full() -> Value {
         ("bootstrap.additionalRequiredServices", json!(["storage.service"])),
         ("networking.dnsServiceIP", json!("10.0.0.11")),
         ("networking.cniVersion", json!("1.5.1")),
+        ("npd.version", json!("v1.35.1")),
         ("node.taints", json!(["a=b:NoSchedule"])),
         ("node.kubelet.nodeIP", json!("10.1.2.3")),
         ("node.kubelet.systemReserved", json!({"cpu": "100m"})),

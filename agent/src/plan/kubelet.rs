@@ -15,7 +15,7 @@ pub(super) const UNIT: &str = "kubelet.service";
 const CA: &str = "/etc/kubernetes/pki/apiserver-client-ca.crt";
 const CONFIG: &str = "/var/lib/kubelet/config.yaml";
 const BOOTSTRAP: &str = "/var/lib/kubelet/bootstrap-kubeconfig";
-const KUBECONFIG: &str = "/var/lib/kubelet/kubeconfig";
+pub(super) const KUBECONFIG: &str = "/var/lib/kubelet/kubeconfig";
 /// kubelet's client certificate. Its kubeconfig says nothing of it: that is written as soon as kubelet starts to ask for one.
 /// Source: kubelet's `--cert-dir` and `rotateCertificates`; seen with 1.20.
 ///

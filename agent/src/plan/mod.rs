@@ -17,6 +17,7 @@ mod images;
 mod kubelet;
 mod machine;
 mod nspawn;
+mod problems;
 mod programs;
 mod sources;
 mod start;

@@ -19,6 +19,8 @@ pub struct Versions {
     pub runc: String,
     /// CNI plugins.
     pub cni: String,
+    /// The node problem detector; none: the bundle has none, and the node goes without.
+    pub npd: Option<String>,
 }
 
 impl Versions {
@@ -26,6 +28,7 @@ impl Versions {
     const CONTAINERD: &str = "2.1.8";
     const RUNC: &str = "1.1.12";
     const CNI: &str = "1.5.1";
+    const NPD: &str = "1.35.1";
 
     /// Those that the settings name, and otherwise the usual ones.
     fn of(settings: &Settings) -> Result<Self, Mistake> {
@@ -39,18 +42,25 @@ impl Versions {
             containerd: or(settings.containerd(), Self::CONTAINERD),
             runc: or(settings.runc(), Self::RUNC),
             cni: or(settings.cni(), Self::CNI),
+            npd: Some(or(settings.npd(), Self::NPD)),
         })
     }
 
     /// Those of a bundle, which the settings may name too, but not contradict.
     fn bundled(settings: &Settings, manifest: &Manifest) -> Result<Self, Mistake> {
-        for (key, given, bundled) in [
-            (KUBERNETES, Some(kubernetes(settings)?), &manifest.kubernetes),
-            ("components.containerd", settings.containerd(), &manifest.containerd),
-            ("components.runc", settings.runc(), &manifest.runc),
-            ("networking.cniVersion", settings.cni(), &manifest.cni),
+        let same = |given: Option<&str>, bundled: &str| given.is_none_or(|given| given == bundled);
+        let npd = manifest.npd.as_deref();
+        for (key, same) in [
+            (KUBERNETES, same(Some(kubernetes(settings)?), &manifest.kubernetes)),
+            (
+                "components.containerd",
+                same(settings.containerd(), &manifest.containerd),
+            ),
+            ("components.runc", same(settings.runc(), &manifest.runc)),
+            ("networking.cniVersion", same(settings.cni(), &manifest.cni)),
+            ("npd.version", npd.is_none_or(|bundled| same(settings.npd(), bundled))),
         ] {
-            if given.is_some_and(|given| given != bundled) {
+            if !same {
                 let wrong = "is another version than the offline bundle has";
                 return Err(Mistake::new(
                     key,
@@ -65,6 +75,7 @@ impl Versions {
             containerd: manifest.containerd.clone(),
             runc: manifest.runc.clone(),
             cni: manifest.cni.clone(),
+            npd: manifest.npd.clone(),
         })
     }
 }

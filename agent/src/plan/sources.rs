@@ -2,7 +2,7 @@
 
 use hostexec::HostPath;
 
-use super::{Goal, Programs, join};
+use super::{Goal, Programs, join, problems};
 use crate::{
     offline::path,
     step::{Download, Member, Origin, Plan, Proof, Step, Unpack},
@@ -102,6 +102,24 @@ pub(super) fn downloads(goal: &Goal, programs: &Programs) -> Plan {
             needed: vec!["bridge", "host-local", "loopback"],
         },
     ));
+    if let Some(npd) = &v.npd {
+        let member = |name, to, mode| Member { name, to, mode };
+        plans.push(task(
+            "download-npd",
+            problems::COMPONENT,
+            npd,
+            of(
+                path::npd(npd, arch),
+                github(format!(
+                    "kubernetes/node-problem-detector/releases/download/v{npd}/node-problem-detector-v{npd}-linux_{arch}.tar.gz"
+                )),
+            ),
+            Unpack::Members(vec![
+                member("bin/node-problem-detector", problems::PROGRAM, 0o755),
+                member("config/kernel-monitor.json", problems::MONITOR, 0o644),
+            ]),
+        ));
+    }
     Plan::Parallel(plans)
 }
 
@@ -131,6 +149,7 @@ fn members(names: &[(&'static str, &str)]) -> Unpack {
             .map(|(name, to)| Member {
                 name,
                 to: join(&HostPath::fixed(BIN), to),
+                mode: 0o755,
             })
             .collect(),
     )

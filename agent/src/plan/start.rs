@@ -2,7 +2,7 @@
 
 use units::AgentUnit;
 
-use super::{Goal, Programs, Unfit, containerd, converge, host, images, kubelet, machine, nspawn, sources};
+use super::{Goal, Programs, Unfit, containerd, converge, host, images, kubelet, machine, nspawn, problems, sources};
 use crate::{
     config::Routing,
     facts::Facts,
@@ -13,8 +13,8 @@ use crate::{
 /// The plan of a first start. Its order is that of the reference, but that the agent's unit is enabled when it has come
 /// up: bootstrap goes by that link, so a node without an agent is tried again.
 ///
-/// The phases of a host that isn't image-based (packages, apt), and of node problem detector and LocalDNS, are later issues': they go
-/// beside the host's and after the machine's programs.
+/// The phases of a host that isn't image-based (packages, apt), and of LocalDNS, are later issues': they go beside the host's and after the
+/// machine's programs.
 ///
 /// # Errors
 /// A device or mount of the settings would mean something else to systemd; a file of the host's own can't be read.
@@ -26,6 +26,22 @@ pub fn start(
     unit: &AgentUnit,
 ) -> Result<Plan, Unfit> {
     let machine = goal.machine;
+    let mut configured = vec![
+        Plan::task("configure-containerd", Step::Files(containerd::files(goal))),
+        Plan::task("configure-kubelet", Step::Files(kubelet::files(goal))),
+    ];
+    let mut watched = Vec::new();
+    if programs.versions.npd.is_some() {
+        let files = problems::files(goal);
+        watched.push(service(
+            goal,
+            "start-node-problem-detector",
+            problems::UNIT,
+            &files,
+            &[problems::COMPONENT],
+        ));
+        configured.push(Plan::task("configure-node-problem-detector", Step::Files(files)));
+    }
     let mut plans = vec![host::setup(facts, routing)?];
     plans.extend(images::staged(goal, programs));
     plans.extend([
@@ -45,10 +61,7 @@ pub fn start(
         Plan::task("write-lifecycle-units", Step::Files(converge::lifecycle_units())),
         Plan::task("configure-nspawn", Step::Files(nspawn::files(goal)?)),
         Plan::task("reload-machine-units", Step::Reload),
-        Plan::Parallel(vec![
-            Plan::task("configure-containerd", Step::Files(containerd::files(goal))),
-            Plan::task("configure-kubelet", Step::Files(kubelet::files(goal))),
-        ]),
+        Plan::Parallel(configured),
         Plan::task("enable-nspawn-machine", Step::MachineEnabled { machine }),
         Plan::task("start-nspawn-machine", Step::MachineRunning { machine }),
         service(
@@ -76,6 +89,9 @@ pub fn start(
             },
         ),
         Plan::task("watch-kubelet", Step::KubeletSteady { machine }),
+    ]);
+    plans.extend(watched);
+    plans.extend([
         Plan::task(
             "save-state",
             Step::StateSaved(State::first(&programs.versions.kubernetes)),

@@ -81,6 +81,7 @@ fn bundle(kubernetes: &str) -> Bundle {
         runc: given(sample.runc(), "1.2.3"),
         cni: given(sample.cni(), "1.6.0"),
         crictl: "1.33.0".to_owned(),
+        npd: None,
         images: ["r.example/pause:3.9".to_owned()].into(),
     };
     let files = offline::files(&manifest, Arch::Amd64)

@@ -134,6 +134,7 @@ const OF_A_START: &[Check] = &[
     Check::KubernetesArtifacts,
     Check::CriArtifacts,
     Check::CniArtifacts,
+    Check::NpdArtifact,
 ];
 
 /// Logs what is wrong with the host, after a start that failed: a line each, with what to do. A check never keeps a start from its try, for one that

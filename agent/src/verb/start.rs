@@ -62,6 +62,9 @@ pub(super) async fn plan(here: &Surroundings, settings: &Settings) -> Result<Pla
         None => None,
     };
     let programs = Programs::of(settings, bundle)?;
+    if programs.versions.npd.is_none() {
+        tracing::warn!("the offline bundle has no node problem detector: the node goes without");
+    }
     let unit = agent_unit(settings);
     Ok(plan::start(&goal, &programs, &facts, settings.routing(), &unit)?)
 }

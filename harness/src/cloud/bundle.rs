@@ -8,7 +8,7 @@ use image::{Digest, ImageRef};
 use serde_json::{Value, json};
 
 use super::Cloud;
-use super::downloads::{CNI, CONTAINERD, CRICTL, RUNC, served};
+use super::downloads::{CNI, CONTAINERD, CRICTL, NPD, RUNC, served};
 use super::kubernetes::VERSION as KUBERNETES;
 use crate::cache;
 use crate::command::Command;
@@ -53,6 +53,12 @@ fn files() -> Vec<(String, String)> {
                 CNI,
                 format!("cni-plugins-linux-amd64-v{CNI}.tgz"),
             ),
+            release(
+                "kubernetes/node-problem-detector",
+                "node-problem-detector",
+                NPD,
+                format!("node-problem-detector-v{NPD}-linux_amd64.tar.gz"),
+            ),
         ])
         .collect()
 }
@@ -82,7 +88,7 @@ pub(crate) async fn folder(run: &Run, cloud: &Cloud, folder: &Path) -> Result<()
     let manifest = json!({
         "schemaVersion": 1,
         "versions": {
-            "kubernetes": format!("v{KUBERNETES}"), "containerd": CONTAINERD, "runc": RUNC, "cni": CNI, "crictl": CRICTL,
+            "kubernetes": format!("v{KUBERNETES}"), "containerd": CONTAINERD, "runc": RUNC, "cni": CNI, "crictl": CRICTL, "npd": NPD,
         },
         "containerImages": [PAUSE, BUSYBOX],
     });

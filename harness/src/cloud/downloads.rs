@@ -1,8 +1,8 @@
 //! The server of the official download URLs: nginx over TLS with a certificate for their names, on the port where they are looked for.
 //!
 //! What it serves is made once in the cache. The machine's real binaries are Debian's and lie in its image; what is downloaded are
-//! the shims in `files/` that stand before them, and two stand-ins for what can't be had (crictl, kube-proxy): these say their
-//! version, and to everything else that they are stand-ins.
+//! the shims in `files/` that stand before them, and stand-ins for what can't be had: crictl and kube-proxy, which say their version, and to
+//! everything else that they are stand-ins; and a node problem detector that finds no problem.
 
 use std::fs;
 use std::net::SocketAddrV4;
@@ -28,6 +28,9 @@ pub(crate) const CNI: &str = "1.1.1";
 /// crictl's version: the Kubernetes version's, with a zero at its end.
 pub(super) const CRICTL: &str = "1.20.0";
 
+/// The node problem detector's version: the agent's own choice.
+pub(crate) const NPD: &str = "1.35.1";
+
 /// Where Debian's containernetworking-plugins are.
 const PLUGINS: &str = "/usr/lib/cni";
 /// Those that the machine's network and its users need; each weighs 3 MB.
@@ -35,6 +38,8 @@ const PLUGIN_NAMES: [&str; 5] = ["bridge", "firewall", "host-local", "loopback",
 
 const KUBELET_SHIM: &str = include_str!("files/kubelet");
 const RUNC_SHIM: &str = include_str!("files/runc");
+const DETECTOR: &str = include_str!("files/node-problem-detector");
+const MONITOR: &str = include_str!("files/kernel-monitor.json");
 
 /// The server's name in the run.
 pub(crate) const SERVER: &str = "downloads";
@@ -107,7 +112,7 @@ impl Downloads {
 /// The served tree, `HOST/PATH`.
 pub(super) async fn served(run: &Run) -> Result<PathBuf> {
     let recipe = format!(
-        "{KUBERNETES} {CONTAINERD} {RUNC} {CNI} {CRICTL} {PLUGIN_NAMES:?}\n{KUBELET_SHIM}\n{RUNC_SHIM}\n{:?}",
+        "{KUBERNETES} {CONTAINERD} {RUNC} {CNI} {CRICTL} {NPD} {PLUGIN_NAMES:?}\n{KUBELET_SHIM}\n{RUNC_SHIM}\n{DETECTOR}\n{MONITOR}\n{:?}",
         exec_shims()
     );
     run.cache.produce("downloads", &recipe, async |new| make(new)).await
@@ -192,6 +197,18 @@ fn make(tree: &Path) -> Result<()> {
     place(
         &release("opencontainers/runc", RUNC, "runc.amd64"),
         RUNC_SHIM.as_bytes(),
+    )?;
+    let detector = DETECTOR.replace("@VERSION@", &format!("v{NPD}"));
+    place(
+        &release(
+            "kubernetes/node-problem-detector",
+            NPD,
+            &format!("node-problem-detector-v{NPD}-linux_amd64.tar.gz"),
+        ),
+        &archive(&[
+            ("bin/node-problem-detector", detector.as_bytes()),
+            ("config/kernel-monitor.json", MONITOR.as_bytes()),
+        ])?,
     )?;
     let mut plugins = Vec::new();
     for name in PLUGIN_NAMES {

@@ -43,6 +43,10 @@ const NETWORK: Remedy = Remedy::new(
     "let this host reach the server, through a mirror or a proxy if it must, and see that the configured version has been released",
 );
 
+const BUNDLE_NPD: Remedy = Remedy::new(
+    "add the node problem detector's archive to the bundle, and its version to manifest.json as versions.npd, unless the node is to go without",
+);
+
 /// The check that a component of the plan belongs to.
 fn check_of(component: &str) -> Check {
     match component {
@@ -69,15 +73,23 @@ pub fn sources(components: &[(&'static str, Seen<Source>)]) -> Vec<Finding> {
             .on(*component)
         })
         .collect();
+    let planned = !found.is_empty();
     for check in [
         Check::KubernetesArtifacts,
         Check::CriArtifacts,
         Check::CniArtifacts,
         Check::NpdArtifact,
     ] {
-        if !found.iter().any(|finding| finding.check == check) {
-            found.push(check.skip("the plan fetches none"));
+        if found.iter().any(|finding| finding.check == check) {
+            continue;
         }
+        found.push(match (check, planned) {
+            // Every plan has one, but that of a bundle without.
+            (Check::NpdArtifact, true) => {
+                check.warn("the offline bundle has none, and the node goes without", BUNDLE_NPD)
+            }
+            (_, _) => check.skip("the plan fetches none"),
+        });
     }
     found
 }

@@ -17,7 +17,7 @@ use crate::wait;
 
 /// What all checks together may take, and a container's start on a busy machine.
 const ALL: Duration = Duration::from_secs(20 + 10);
-const PROGRAMS: [&str; 7] = [
+const PROGRAMS: [&str; 8] = [
     "error kubernetes-artifacts kubelet",
     "error kubernetes-artifacts kubectl",
     "error kubernetes-artifacts kube-proxy",
@@ -25,6 +25,7 @@ const PROGRAMS: [&str; 7] = [
     "error cri-artifacts containerd",
     "error cri-artifacts runc",
     "error cni-artifacts cni",
+    "error npd-artifact npd",
 ];
 const API: &str = "error api-server-reachable api-server-reachable";
 

@@ -1,8 +1,9 @@
 //! Who asks for a token.
 
+use hostexec::Host;
 use url::Url;
 
-use super::{BadCertificate, Certificate, Error};
+use super::{BadCertificate, Certificate, Error, Keys};
 use crate::config::{Credential, Identity, PUBLIC_AUTHORITY, Settings};
 use crate::model::Secret;
 
@@ -16,10 +17,23 @@ pub enum Account {
     },
     /// An application's.
     Principal(Principal),
+    /// The host's own in Azure Arc, told by its agent there. Kubernetes takes none of its tokens.
+    Arc(Keys),
 }
 
 impl Account {
-    /// The account that the settings give; none: they give none that Entra ID knows by itself.
+    /// The account that asks the resource manager; none: the settings give none. Source: node-agent specification, 2.7.
+    ///
+    /// # Errors
+    /// As [`Account::of`].
+    pub fn of_manager(settings: &Settings, host: &Host) -> Result<Option<Self>, Error> {
+        match settings.auth().identity() {
+            Some(Identity::Arc) => Ok(Some(Self::Arc(Keys::of(host)))),
+            Some(Identity::Managed { .. } | Identity::ServicePrincipal(_)) | None => Self::of(settings),
+        }
+    }
+
+    /// The account that the settings give toward Kubernetes; none: they give none that it takes.
     ///
     /// # Errors
     /// What proves a service principal can't.

@@ -105,7 +105,9 @@ fn refused(whom: Whom, status: u16, answer: &Answer<'_>) -> Failure {
         (_, 429) => return busy("it is asked too often; it is asked again"),
         (_, 408 | 500..) => return busy(AGAIN),
         (Whom::Metadata, 404 | 410) => return busy("it is being updated, for 70 s at most; it is asked again"),
-        (Whom::Metadata | Whom::Entra | Whom::Manager, _) => {}
+        // Its challenge was answered.
+        (Whom::Arc, 401 | 403) => return busy(remedy::ARC),
+        (Whom::Metadata | Whom::Entra | Whom::Manager | Whom::Arc, _) => {}
     }
     // Only what speaks as they do can say no for good.
     let Some(said) = &said else {
@@ -113,6 +115,7 @@ fn refused(whom: Whom, status: u16, answer: &Answer<'_>) -> Failure {
     };
     let meaning = match whom {
         Whom::Metadata => remedy::of_metadata(&said.error, &said.error_description),
+        Whom::Arc => remedy::of_arc(&said.error, &said.error_description),
         Whom::Entra | Whom::Manager => remedy::of_entra(aadsts(said), &said.error),
     };
     match meaning {

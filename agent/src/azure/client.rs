@@ -12,7 +12,7 @@ use url::Url;
 use super::answer::{self, Answer, Failure};
 use super::patience::Patience;
 use super::request::{self, Body, METADATA, Request};
-use super::{Account, Audience, BootstrapData, Error, Limits, Pool, Token, Whom, manager};
+use super::{Account, Audience, BootstrapData, Error, Keys, Limits, Pool, Token, Whom, arc, manager, remedy};
 use crate::cluster::jitter;
 use crate::fetch;
 use crate::model::chain;
@@ -27,6 +27,7 @@ pub struct Azure {
     near: reqwest::Client,
     far: reqwest::Client,
     metadata: Url,
+    arc: Url,
     limits: Limits,
 }
 
@@ -50,15 +51,20 @@ impl Azure {
             near: builder().no_proxy().build().map_err(|error| setup(&error))?,
             far: builder().build().map_err(|error| setup(&error))?,
             metadata: Url::parse(METADATA).map_err(|error| setup(&error))?,
+            arc: Url::parse(arc::ARC).map_err(|error| setup(&error))?,
             limits,
         })
     }
 
-    /// The same, with a metadata service that tests play.
+    /// The same, with services of the host that tests play.
     #[cfg(test)]
     pub(super) fn played(roots: RootCertStore, limits: Limits, metadata: Url) -> Self {
         let made = Self::new(roots, limits).unwrap();
-        Self { metadata, ..made }
+        Self {
+            arc: metadata.clone(),
+            metadata,
+            ..made
+        }
     }
 
     /// A token of `account` for `audience`.
@@ -116,9 +122,27 @@ impl Azure {
         let request = match account {
             Account::Managed { client_id } => request::managed(&self.metadata, client_id.as_deref(), audience),
             Account::Principal(principal) => request::principal(principal, audience, now, &jitter::instance()),
+            Account::Arc(keys) => self.challenged(keys, audience, limit).await?,
         };
         let whom = request.whom;
         answer::token(whom, &self.asked(request, limit).await?.answer(), now)
+    }
+
+    /// The request with the answer to the challenge that Azure Arc gives to the one without.
+    async fn challenged(&self, keys: &Keys, audience: &Audience, limit: Duration) -> Result<Request, Failure> {
+        let came = self.asked(request::arc(&self.arc, audience, None), limit).await?;
+        if came.status != 401 {
+            // What it says for another reason, it says again to the one that counts.
+            return Ok(request::arc(&self.arc, audience, None));
+        }
+        let path = came.challenge.as_deref().and_then(arc::challenge);
+        let path =
+            path.ok_or_else(|| answer::stranger(Whom::Arc, "its challenge names no file of its folder".into()))?;
+        let answer = keys.read(&path).map_err(|source| Failure {
+            error: Error::Key(source),
+            wait: None,
+        })?;
+        Ok(request::arc(&self.arc, audience, Some(answer)))
     }
 
     async fn asked(&self, request: Request, limit: Duration) -> Result<Came, Failure> {
@@ -132,6 +156,7 @@ impl Azure {
                         "it is there on Azure virtual machines alone: elsewhere write azure.servicePrincipal \
                          or azure.bootstrapToken"
                     }
+                    Whom::Arc => remedy::ARC,
                     Whom::Entra | Whom::Manager => "look at the host's network, proxy and name resolution",
                 },
             },
@@ -147,6 +172,11 @@ impl Azure {
     async fn ask(&self, request: Request) -> Result<Came, reqwest::Error> {
         let asked = match request.body {
             Body::None => self.near.request(Method::GET, request.url).header("Metadata", "true"),
+            Body::Answered(key) => self
+                .near
+                .request(Method::GET, request.url)
+                .header("Metadata", "true")
+                .header(header::AUTHORIZATION, format!("Basic {}", key.reveal())),
             Body::Form(form) => self
                 .far
                 .request(Method::POST, request.url)
@@ -162,6 +192,8 @@ impl Azure {
         let mut answer = asked.send().await?;
         let retry_after = answer.headers().get(header::RETRY_AFTER);
         let retry_after = retry_after.and_then(|value| value.to_str().ok()).map(str::to_owned);
+        let challenge = answer.headers().get(header::WWW_AUTHENTICATE);
+        let challenge = challenge.and_then(|value| value.to_str().ok()).map(str::to_owned);
         let mut body = Vec::new();
         while let Some(chunk) = answer.chunk().await? {
             body.extend_from_slice(&chunk);
@@ -173,6 +205,7 @@ impl Azure {
         Ok(Came {
             status: answer.status().as_u16(),
             retry_after,
+            challenge,
             body,
         })
     }
@@ -182,6 +215,8 @@ impl Azure {
 struct Came {
     status: u16,
     retry_after: Option<String>,
+    /// What it wants first.
+    challenge: Option<String>,
     body: Vec<u8>,
 }
 

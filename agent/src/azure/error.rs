@@ -13,6 +13,8 @@ pub enum Whom {
     Entra,
     /// Azure Resource Manager.
     Manager,
+    /// Azure Arc's agent on the host.
+    Arc,
 }
 
 impl fmt::Display for Whom {
@@ -21,6 +23,7 @@ impl fmt::Display for Whom {
             Self::Metadata => "the metadata service (169.254.169.254)",
             Self::Entra => "Entra ID",
             Self::Manager => "Azure Resource Manager",
+            Self::Arc => "Azure Arc's agent (127.0.0.1:40342)",
         })
     }
 }
@@ -69,6 +72,14 @@ pub enum Error {
     /// What is to prove a service principal can't.
     #[error("azure.servicePrincipal.clientSecretFile {0}")]
     Credential(#[source] BadCertificate),
+    /// The answer to a challenge can't be had.
+    #[error(
+        "the answer to Azure Arc's challenge can't be read in /var/opt/azcmagent/tokens: see that it is root's to read there"
+    )]
+    Key(#[source] std::io::Error),
+    /// A pool's bootstrap data can't work. Keys, and no value.
+    #[error("the pool's bootstrap data can't work: {0}")]
+    Data(String),
     /// No client could be made.
     #[error("no connection to Azure can be made ({0})")]
     Setup(String),

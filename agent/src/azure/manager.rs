@@ -7,7 +7,7 @@ use url::Url;
 
 use super::answer::{Answer, Failure, stranger, wait};
 use super::{Error, Whom};
-use crate::config::ClusterId;
+use crate::config::{ClusterId, Settings};
 use crate::model::Secret;
 
 /// The version of the API that has bootstrap data. Source: node-agent specification, 7.3.
@@ -25,6 +25,16 @@ pub struct Pool {
 }
 
 impl Pool {
+    /// The pool of the settings.
+    #[must_use]
+    pub fn of(settings: &Settings) -> Self {
+        Self {
+            cluster: settings.cluster().clone(),
+            name: settings.pool().to_owned(),
+            api_version: API_VERSION.to_owned(),
+        }
+    }
+
     /// Where its bootstrap data is had from; none: the resource manager's address is none.
     pub(super) fn bootstrap_data_url(&self, manager: &str) -> Option<Url> {
         let mut url = Url::parse(manager).ok()?;
@@ -115,7 +125,8 @@ pub(super) fn bootstrap_data(answer: &Answer<'_>) -> Result<BootstrapData, Failu
         ),
         (404, Some(_)) => refused(
             code,
-            "there is no such cluster or pool: look at --cluster-resource-id and --agent-pool-name",
+            "there is no such cluster or pool: look at azure.targetCluster.resourceId (--cluster-resource-id) and \
+             azure.targetAgentPoolName (--agent-pool-name)",
         ),
         (_, Some(_)) => refused(code, "look the code up in Azure Resource Manager's common errors"),
     })

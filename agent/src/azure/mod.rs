@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!  account ─request (pure)─▶ HTTP ─answer (pure)─▶ token, or an end that says what to do
-//!               ▲                        └ passing: a pause (pure: `Patience`), then again
+//!               ▲  (Azure Arc asks back first: `arc`)
+//!               │                        └ passing: a pause (pure: `Patience`), then again
 //! ```
 //!
 //! Deliberately absent: a cache on disk. kubelet keeps a token until it expires, the daemon holds its own, and a managed identity's
@@ -10,9 +11,11 @@
 
 mod account;
 mod answer;
+mod arc;
 mod assertion;
 mod client;
 mod error;
+mod fresh;
 mod kubelogin;
 mod manager;
 mod patience;
@@ -24,9 +27,11 @@ mod token;
 mod tests;
 
 pub use account::{Account, Authority, Principal, Proof};
+pub use arc::Keys;
 pub use assertion::{BadCertificate, Certificate};
 pub use client::Azure;
 pub use error::{Error, Whom};
+pub use fresh::refreshed;
 pub use kubelogin::{Asked, BadCall, render};
 pub use manager::{API_VERSION, BootstrapData, Pool};
 pub use patience::Limits;

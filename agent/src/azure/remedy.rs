@@ -43,6 +43,21 @@ pub(super) fn of_entra(number: Option<u32>, error: &str) -> Meaning {
     }
 }
 
+/// What to do about an Azure Arc that gives no token.
+pub(super) const ARC: &str =
+    "see `azcmagent show` on the host: it must be connected, and himdsd.service must run; it is asked again";
+
+/// What Azure Arc's agent means by its words. Most of it passes: the machine is connected by others, perhaps later.
+pub(super) fn of_arc(error: &str, description: &str) -> Meaning {
+    match of_metadata(error, description) {
+        Final(remedy) if error == "invalid_resource" || description.to_ascii_lowercase().contains("aadsts500011") => {
+            Final(remedy)
+        }
+        Final(_) => Passing(ARC),
+        Passing(remedy) => Passing(remedy),
+    }
+}
+
 /// What the metadata service means by its words.
 pub(super) fn of_metadata(error: &str, description: &str) -> Meaning {
     let says = |words: &str| description.to_ascii_lowercase().contains(words);

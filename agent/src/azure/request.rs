@@ -33,6 +33,8 @@ pub(super) enum Body {
     None,
     /// A form, posted.
     Form(Secret<String>),
+    /// A GET that says it is about metadata, with the answer to a challenge.
+    Answered(Secret<String>),
     /// An object without a key, posted by whom this token is of.
     Empty { bearer: Secret<String> },
 }
@@ -52,6 +54,20 @@ pub(super) fn managed(metadata: &Url, client_id: Option<&str>, audience: &Audien
         whom: Whom::Metadata,
         url,
         body: Body::None,
+    }
+}
+
+/// For the machine of Azure Arc: first without, then with the answer to its challenge. Source: see `arc`.
+pub(super) fn arc(arc: &Url, audience: &Audience, answer: Option<Secret<String>>) -> Request {
+    let mut url = arc.clone();
+    url.set_path("/metadata/identity/oauth2/token");
+    url.query_pairs_mut()
+        .append_pair("api-version", "2020-06-01")
+        .append_pair("resource", &audience.0);
+    Request {
+        whom: Whom::Arc,
+        url,
+        body: answer.map_or(Body::None, Body::Answered),
     }
 }
 

@@ -81,6 +81,48 @@ impl Played {
     }
 }
 
+#[tokio::test]
+async fn azure_arc_gives_its_token_to_whoever_reads_the_answer_to_its_challenge() {
+    let dir = tempfile::tempdir().unwrap();
+    let host = hostexec::Host::rooted(dir.path());
+    let account = Account::Arc(Keys::of(&host));
+    const CHALLENGE: &str = "401 Unauthorized\r\nwww-authenticate: Basic realm=/var/opt/azcmagent/tokens/0a1b.key";
+    let played = Played::new(&[Some((CHALLENGE, "")), Some(("200 OK", TOKEN))]).await;
+    let key = hostexec::HostPath::fixed("/var/opt/azcmagent/tokens/0a1b.key");
+    host.write(&key, b"canary-answer", 0o640).unwrap();
+    let token = played.token(&account).await.unwrap();
+    assert_eq!(token.value().reveal(), "good");
+    let asked = played.asked();
+    let path = "GET /metadata/identity/oauth2/token?api-version=2020-06-01&resource=6dae42f8-";
+    assert!(
+        asked.len() == 2 && asked.iter().all(|asked| asked.starts_with(path)),
+        "{asked:?}"
+    );
+    let both: Vec<String> = asked.iter().map(|asked| asked.to_lowercase()).collect();
+    assert!(both.iter().all(|asked| asked.contains("\r\nmetadata: true\r\n")));
+    assert!(!both[0].contains("authorization") && both[1].contains("\r\nauthorization: basic canary-answer\r\n"));
+
+    // Refused with its answer, or with a file elsewhere: it may pass, and nothing of it is shown.
+    for (head, words) in [
+        (CHALLENGE, "azcmagent show"),
+        (
+            "401 Unauthorized\r\nwww-authenticate: Basic realm=/etc/canary.key",
+            "no file of its folder",
+        ),
+        ("401 Unauthorized", "no file of its folder"),
+        ("404 Not Found", "HTTP status 404"),
+    ] {
+        let played = Played::new(Box::leak(Box::new([Some((head, ""))]))).await;
+        let error = played.token_within(BRIEFLY, &account).await.unwrap_err();
+        assert!(error.may_pass() && error.to_string().contains(words), "{error}");
+        assert!(!format!("{error} {error:?}").contains("canary"), "{error:?}");
+    }
+    host.remove(&key).unwrap();
+    let played = Played::new(&[Some((CHALLENGE, ""))]).await;
+    let error = played.token_within(BRIEFLY, &account).await.unwrap_err();
+    assert!(error.may_pass() && matches!(error, Error::Key(_)), "{error}");
+}
+
 const BRIEFLY: Duration = Duration::from_millis(400);
 const MANAGED: Account = Account::Managed { client_id: None };
 

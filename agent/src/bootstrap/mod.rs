@@ -3,12 +3,13 @@
 //! ```text
 //! bootstrap.env ─▶ grammar ──▶ Inputs ─┐
 //! options ─────────────────────────────┼─▶ render ─▶ config.json's bytes ─▶ config::parse, before they are written
-//! base file ───────────────────────────┘
+//! base file, what Azure says ──────────┘
 //! ```
 //!
 //! Deliberately absent: the process' environment. What the image sets there is no input.
 
 mod error;
+mod fetched;
 mod inputs;
 mod key;
 mod render;
@@ -17,9 +18,10 @@ use hostexec::HostPath;
 
 pub use butane::env::Unreadable;
 pub use error::Error;
+pub use fetched::{Fetch, SOME_DATA, fetch, identified};
 pub use inputs::Inputs;
 pub use key::Key;
-pub use render::{protected_files, render};
+pub use render::{Below, protected_files, render};
 
 /// The inputs, as Ignition or an operator writes them.
 pub const INPUTS: HostPath = HostPath::fixed("/etc/aks-flex-node/bootstrap.env");

@@ -2,7 +2,10 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{Error, INSTALLED_AGENT, Inputs, Key};
+use super::{
+    Error, INSTALLED_AGENT, Inputs, Key,
+    fetched::{IDENTITIES, fetch, telling},
+};
 use crate::{config, model::Mode};
 
 /// Files of the host that the inputs name, and that must be root's own.
@@ -16,22 +19,62 @@ pub fn protected_files(inputs: &Inputs) -> impl Iterator<Item = (Key, &str)> {
     .filter_map(|key| inputs.value(key).map(|path| (key, path)))
 }
 
-/// The configuration that the inputs make of `base`: overrides, then single inputs, the node's name, the identity.
+/// What the inputs are laid over, lowest first.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Below<'a> {
+    /// The file that the configuration starts from.
+    pub base: Option<&'a [u8]>,
+    /// What the resource manager says of the pool.
+    pub fetched: Option<&'a [u8]>,
+}
+
+/// The configuration that the inputs make: overrides, then single inputs, the node's name, the identity, over what lies below.
 ///
 /// # Errors
 /// An input that can't work. Whether the configuration can is judged by [`config::parse`].
-pub fn render(inputs: &Inputs, base: Option<&[u8]>, mode: Mode, host_name: &str) -> Result<Vec<u8>, Error> {
+pub fn render(inputs: &Inputs, below: Below<'_>, mode: Mode, host_name: &str) -> Result<Vec<u8>, Error> {
     judge(inputs, mode)?;
-    let mut made = match base {
+    let base = match below.base {
         None => Map::new(),
-        Some(bytes) => serde_json::from_slice(bytes).map_err(|_| {
-            Error::mistake(
-                Key::BaseConfigFile.name(),
-                "names a file that is no JSON object",
-                "write one",
-            )
-        })?,
+        Some(bytes) => object(
+            bytes,
+            Key::BaseConfigFile,
+            "names a file that is no JSON object",
+            "write one",
+        )?,
     };
+    let mut made = laid_over(inputs, base.clone())?;
+    if let Some(bytes) = below.fetched {
+        let wrong = "was answered with what is no JSON object";
+        let told = object(bytes, Key::FetchBootstrapData, wrong, "look at the pool in Azure")?;
+        let mut base = base;
+        merge(&mut base, telling(told, &made));
+        made = laid_over(inputs, base)?;
+    }
+    name(&mut made, host_name)?;
+    if let Some(identity) = identity(inputs)? {
+        if let Some(Value::Object(azure)) = made.get_mut("azure") {
+            for other in IDENTITIES {
+                azure.remove(other);
+            }
+        }
+        merge(&mut made, Map::from_iter([("azure".to_owned(), identity)]));
+    }
+    let mut bytes = serde_json::to_vec_pretty(&made).map_err(|error| Error::Host {
+        what: "write the configuration as JSON",
+        source: error.into(),
+    })?;
+    bytes.push(b'\n');
+    Ok(bytes)
+}
+
+fn object(bytes: &[u8], key: Key, wrong: &'static str, write: &'static str) -> Result<Map<String, Value>, Error> {
+    serde_json::from_slice(bytes).map_err(|_| Error::mistake(key.name(), wrong, write))
+}
+
+/// Overrides and single inputs over what lies below.
+fn laid_over(inputs: &Inputs, below: Map<String, Value>) -> Result<Map<String, Value>, Error> {
+    let mut made = below;
     for text in inputs.overrides() {
         for part in serde_json::Deserializer::from_str(text).into_iter::<Map<String, Value>>() {
             let part = part.map_err(|_| {
@@ -62,21 +105,7 @@ pub fn render(inputs: &Inputs, base: Option<&[u8]>, mode: Mode, host_name: &str)
             merge(&mut made, Map::from_iter([(section.to_owned(), value)]));
         }
     }
-    name(&mut made, host_name)?;
-    if let Some(identity) = identity(inputs)? {
-        if let Some(Value::Object(azure)) = made.get_mut("azure") {
-            for other in ["servicePrincipal", "managedIdentity", "arc"] {
-                azure.remove(other);
-            }
-        }
-        merge(&mut made, Map::from_iter([("azure".to_owned(), identity)]));
-    }
-    let mut bytes = serde_json::to_vec_pretty(&made).map_err(|error| Error::Host {
-        what: "write the configuration as JSON",
-        source: error.into(),
-    })?;
-    bytes.push(b'\n');
-    Ok(bytes)
+    Ok(made)
 }
 
 /// Objects are laid over each other key by key; anything else replaces what was there.
@@ -157,23 +186,7 @@ fn identity(inputs: &Inputs) -> Result<Option<Value>, Error> {
 
 /// Inputs that can't work whatever the configuration says.
 fn judge(inputs: &Inputs, mode: Mode) -> Result<(), Error> {
-    match inputs.value(Key::FetchBootstrapData) {
-        None | Some("false" | "0" | "no") => {}
-        Some("true" | "1" | "yes") => {
-            return Err(Error::mistake(
-                Key::FetchBootstrapData.name(),
-                "asks for what is not part of this release yet",
-                "write false, and azure.bootstrapToken and node.kubelet into the configuration",
-            ));
-        }
-        Some(_) => {
-            return Err(Error::mistake(
-                Key::FetchBootstrapData.name(),
-                "is no yes or no",
-                "write true or false",
-            ));
-        }
-    }
+    fetch(inputs)?;
     let agent = inputs.value(Key::InstalledAgent);
     if mode == Mode::Container && agent.is_some_and(|path| path != INSTALLED_AGENT) {
         return Err(Error::mistake(
@@ -201,8 +214,20 @@ mod tests {
     use crate::model::chain;
 
     fn made(text: &str) -> Result<Value, Error> {
-        let bytes = render(&Inputs::parse(text.as_bytes())?, None, Mode::Container, "Host-1\n")?;
+        let bytes = render(
+            &Inputs::parse(text.as_bytes())?,
+            Below::default(),
+            Mode::Container,
+            "Host-1\n",
+        )?;
         Ok(serde_json::from_slice(&bytes).unwrap())
+    }
+
+    fn base(bytes: &[u8]) -> Below<'_> {
+        Below {
+            base: Some(bytes),
+            fetched: None,
+        }
     }
 
     #[test]
@@ -216,8 +241,8 @@ AKS_FLEX_NODE_BOOTSTRAP_OCI_IMAGE=image
 "#;
         let inputs = Inputs::parse(env.as_bytes()).unwrap();
         let inputs = inputs.with([(Key::ConfigOverrides, r#"{"node": {"maxPods": 7}}"#.to_owned())]);
-        let base = br#"{"node": {"maxPods": 5, "kept": true}, "agent": {"nodeName": ""}}"#;
-        let bytes = render(&inputs, Some(base), Mode::Container, "Host-1\n").unwrap();
+        let below = base(br#"{"node": {"maxPods": 5, "kept": true}, "agent": {"nodeName": ""}}"#);
+        let bytes = render(&inputs, below, Mode::Container, "Host-1\n").unwrap();
         assert_eq!(
             serde_json::from_slice::<Value>(&bytes).unwrap(),
             json!({
@@ -229,7 +254,7 @@ AKS_FLEX_NODE_BOOTSTRAP_OCI_IMAGE=image
             })
         );
         assert_eq!(
-            render(&inputs, Some(base), Mode::Container, "Host-1").unwrap(),
+            render(&inputs, below, Mode::Container, "Host-1").unwrap(),
             bytes,
             "the same inputs, the same bytes"
         );
@@ -290,10 +315,6 @@ AKS_FLEX_NODE_BOOTSTRAP_OCI_IMAGE=image
                 "AKS_FLEX_NODE_FETCH_BOOTSTRAP_DATA is no yes or no: write true or false",
             ),
             (
-                "FETCH_BOOTSTRAP_DATA=true",
-                "AKS_FLEX_NODE_FETCH_BOOTSTRAP_DATA asks for what is not part of this release yet: write false, and azure.bootstrapToken and node.kubelet into the configuration",
-            ),
-            (
                 "INSTALLED_AGENT=/canary",
                 "AKS_FLEX_NODE_INSTALLED_AGENT is not the image's agent: write /usr/bin/aks-flex-node, or leave it out",
             ),
@@ -311,18 +332,18 @@ AKS_FLEX_NODE_BOOTSTRAP_OCI_IMAGE=image
     #[test]
     fn a_host_without_a_name_may_get_one() {
         let inputs = Inputs::default();
-        let error = render(&inputs, Some(b"{}"), Mode::Container, "localhost\n").unwrap_err();
+        let error = render(&inputs, base(b"{}"), Mode::Container, "localhost\n").unwrap_err();
         assert!(matches!(error, Error::Nameless) && error.may_pass());
         assert!(
             render(
                 &inputs,
-                Some(br#"{"agent": {"nodeName": "a"}}"#),
+                base(br#"{"agent": {"nodeName": "a"}}"#),
                 Mode::Container,
                 "localhost"
             )
             .is_ok()
         );
-        let error = render(&inputs, Some(b"[\"canary\"]"), Mode::Container, "h").unwrap_err();
+        let error = render(&inputs, base(b"[\"canary\"]"), Mode::Container, "h").unwrap_err();
         assert!(
             chain(&error).ends_with("AKS_FLEX_NODE_BASE_CONFIG_FILE names a file that is no JSON object: write one")
         );

@@ -36,6 +36,11 @@ impl Auth {
         }
     }
 
+    /// Another token in the place of the one before.
+    pub(super) fn renew(&mut self, token: BootstrapToken) {
+        self.token = Some(token);
+    }
+
     /// What kubelet joins the cluster with.
     #[must_use]
     pub fn kubelet(&self) -> KubeletAuth<'_> {
@@ -102,6 +107,9 @@ pub enum Credential {
     File(HostPath),
 }
 
+/// Where the token stands.
+pub(super) const TOKEN: &str = "azure.bootstrapToken.token";
+
 /// A bootstrap token: six characters, a dot, sixteen characters. Source: Kubernetes, "Bootstrap Tokens".
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BootstrapToken(Secret<String>);
@@ -113,12 +121,12 @@ impl BootstrapToken {
         self.0.reveal()
     }
 
-    fn parse(text: &str) -> Result<Self, Mistake> {
+    pub(super) fn parse(text: &str) -> Result<Self, Mistake> {
         if is_bootstrap_token(text) {
             return Ok(Self(Secret::new(text.to_owned())));
         }
         Err(Mistake::new(
-            "azure.bootstrapToken.token",
+            TOKEN,
             "is not a bootstrap token",
             "write six and sixteen characters of [a-z0-9] with a dot between",
         ))

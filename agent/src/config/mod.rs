@@ -14,6 +14,7 @@ mod decode;
 mod duration;
 mod error;
 mod file;
+mod fresh;
 mod image;
 mod legacy;
 mod load;

@@ -6,11 +6,13 @@ use std::io;
 
 use hostexec::{Host, HostPath};
 
-use super::{Surroundings, preflight, start};
+use super::{Surroundings, fetch_bootstrap_data, preflight, start};
 use crate::{
-    bootstrap::{self, Error, INPUTS, Inputs, Key},
+    azure::{Account, Azure, BootstrapData, Pool},
+    bootstrap::{self, Below, Error, Fetch, INPUTS, Inputs, Key},
     config,
     exit::{Exit, Failure},
+    fetch,
     store::inputs,
 };
 
@@ -19,7 +21,7 @@ use crate::{
 /// # Errors
 /// The inputs stay where they are.
 pub async fn bootstrap(here: &Surroundings, options: impl IntoIterator<Item = (Key, String)>) -> Result<Exit, Failure> {
-    let Configured { settings, base } = configure(here, options)?;
+    let Configured { settings, base } = configure(here, options).await?;
     here.log.set_level(settings.log_level());
     here.log.add_file(&here.host, settings.log_dir());
     let exit = match start::join(here, &settings).await {
@@ -42,7 +44,10 @@ struct Configured {
 }
 
 /// Writes the configuration that the inputs make, once it is known to work.
-fn configure(here: &Surroundings, options: impl IntoIterator<Item = (Key, String)>) -> Result<Configured, Failure> {
+async fn configure(
+    here: &Surroundings,
+    options: impl IntoIterator<Item = (Key, String)>,
+) -> Result<Configured, Failure> {
     let host = &here.host;
     let inputs = read(host)?.with(options);
     for key in inputs.without_effect() {
@@ -56,11 +61,24 @@ fn configure(here: &Surroundings, options: impl IntoIterator<Item = (Key, String
         .as_ref()
         .map(|path| host.read(path).map_err(failed("read the base configuration")));
     let name = host.host_name().map_err(failed("read the host's name"))?;
-    let bytes = bootstrap::render(&inputs, from.transpose()?.as_deref(), here.mode, &name)?;
-    let mut made = config::parse(&bytes, &config::PATH, &name).map_err(Error::Made)?;
-    config::read_credential(host, &mut made.settings);
+    let from = from.transpose()?;
+    let make = |fetched: Option<&[u8]>| {
+        let base = from.as_deref();
+        let bytes = bootstrap::render(&inputs, Below { base, fetched }, here.mode, &name)?;
+        let mut made = config::parse(&bytes, &config::PATH, &name).map_err(Error::Made)?;
+        config::read_credential(host, &mut made.settings);
+        made.settings.startable().map_err(Failure::Unfit)?;
+        Ok::<_, Failure>((bytes, made))
+    };
+    let (bytes, made) = match bootstrap::fetch(&inputs)? {
+        Fetch::No => make(None)?,
+        Fetch::Yes => {
+            // Whom to ask, and as whom: what can't work is told before anybody is asked.
+            let asking = make(Some(bootstrap::SOME_DATA))?.1.settings;
+            make(Some(fetched(host, &asking).await?.reveal().reveal()))?
+        }
+    };
     here.tell(&made);
-    made.settings.startable().map_err(Failure::Unfit)?;
     if let Some(dir) = config::PATH.parent() {
         host.create_dir(&dir, 0o755)
             .map_err(failed("make the configuration's folder"))?;
@@ -72,6 +90,22 @@ fn configure(here: &Surroundings, options: impl IntoIterator<Item = (Key, String
         settings: made.settings,
         base,
     })
+}
+
+/// What the resource manager says of the pool.
+async fn fetched(host: &Host, settings: &config::Settings) -> Result<BootstrapData, Failure> {
+    bootstrap::identified(settings)?;
+    let account = Account::of_manager(settings, host)?.expect("an identity is an account");
+    let azure = Azure::new(fetch::roots(host), fetch_bootstrap_data::LIMITS)?;
+    let pool = Pool::of(settings);
+    let data = azure
+        .bootstrap_data(&account, settings.resource_manager(), &pool)
+        .await?;
+    tracing::info!(
+        pool = settings.pool(),
+        "the resource manager has said what the pool's nodes join with"
+    );
+    Ok(data)
 }
 
 fn read(host: &Host) -> Result<Inputs, Error> {
@@ -166,10 +200,10 @@ AKS_FLEX_NODE_CONFIG_OVERRIDES='{
         fs::metadata(path).unwrap().permissions().mode() & 0o7777
     }
 
-    #[test]
-    fn the_inputs_become_a_configuration_for_root_alone() {
+    #[tokio::test]
+    async fn the_inputs_become_a_configuration_for_root_alone() {
         let (dir, here) = here(GOOD, 0o600);
-        let made = configure(&here, []).unwrap().settings;
+        let made = configure(&here, []).await.unwrap().settings;
         assert_eq!(made.node_name().as_str(), "edge-7");
         let path = dir.path().join("etc/aks-flex-node/config.json");
         assert_eq!((mode(&path), mode(path.parent().unwrap())), (0o600, 0o755));
@@ -177,36 +211,38 @@ AKS_FLEX_NODE_CONFIG_OVERRIDES='{
         // What an earlier run left half-done or changed is made good, and a run that changes nothing writes nothing.
         fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
         here.host.write(&config::PATH, b"{", 0o644).unwrap();
-        configure(&here, []).unwrap();
+        configure(&here, []).await.unwrap();
         assert_eq!((fs::read(&path).unwrap(), mode(&path)), (first, 0o600));
         let inode = fs::metadata(&path).unwrap().ino();
-        configure(&here, []).unwrap();
+        configure(&here, []).await.unwrap();
         assert_eq!(fs::metadata(&path).unwrap().ino(), inode);
     }
 
-    #[test]
-    fn options_and_a_base_file_count() {
+    #[tokio::test]
+    async fn options_and_a_base_file_count() {
         let base = "AKS_FLEX_NODE_BASE_CONFIG_FILE=/etc/base.json\n";
         let (_dir, here) = here(&format!("{GOOD}{base}"), 0o600);
         let path = HostPath::fixed("/etc/base.json");
         here.host
             .write(&path, br#"{"agent": {"nodeName": "base", "logLevel": "debug"}}"#, 0o600)
             .unwrap();
-        let Configured { settings: made, base } = configure(&here, [(Key::AgentPoolName, "pool".to_owned())]).unwrap();
+        let Configured { settings: made, base } = configure(&here, [(Key::AgentPoolName, "pool".to_owned())])
+            .await
+            .unwrap();
         assert_eq!(base.as_ref(), Some(&HostPath::fixed("/etc/base.json")));
         assert_eq!((made.node_name().as_str(), made.pool()), ("base", "pool"));
         here.host.write(&path, b"{}", 0o644).unwrap();
-        let failure = configure(&here, []).unwrap_err();
+        let failure = configure(&here, []).await.unwrap_err();
         assert_eq!(failure.exit(), Exit::Never);
         assert!(chain(&failure).contains("AKS_FLEX_NODE_BASE_CONFIG_FILE names a file that others than root can read"));
         here.host.remove(&path).unwrap();
-        let failure = configure(&here, []).unwrap_err();
+        let failure = configure(&here, []).await.unwrap_err();
         assert_eq!(failure.exit(), Exit::Never);
         assert!(chain(&failure).contains("AKS_FLEX_NODE_BASE_CONFIG_FILE names a file that the host does not have"));
     }
 
-    #[test]
-    fn inputs_that_cannot_work_are_final_and_write_nothing() {
+    #[tokio::test]
+    async fn inputs_that_cannot_work_are_final_and_write_nothing() {
         for (inputs, mode, text) in [
             (GOOD, 0o644, "can be read or changed by others than root"),
             (
@@ -237,7 +273,7 @@ AKS_FLEX_NODE_CONFIG_OVERRIDES='{
             ),
         ] {
             let (_dir, here) = here(inputs, mode);
-            let failure = configure(&here, []).unwrap_err();
+            let failure = configure(&here, []).await.unwrap_err();
             let message = chain(&failure);
             assert_eq!(failure.exit(), Exit::Never, "{message}");
             assert!(message.contains(text) && !message.contains("canary"), "{message}");
@@ -246,39 +282,64 @@ AKS_FLEX_NODE_CONFIG_OVERRIDES='{
         }
     }
 
-    #[test]
-    fn no_inputs_are_final_and_a_host_without_a_name_is_not() {
+    #[tokio::test]
+    async fn no_inputs_are_final_and_a_host_without_a_name_is_not() {
         let (_dir, here) = here(GOOD, 0o600);
         here.host
             .write(&HostPath::fixed("/etc/hostname"), b"localhost\n", 0o644)
             .unwrap();
-        let failure = configure(&here, []).unwrap_err();
+        let failure = configure(&here, []).await.unwrap_err();
         assert_eq!(failure.exit(), Exit::Failed, "{}", chain(&failure));
         here.host.remove(&INPUTS).unwrap();
-        let failure = configure(&here, []).unwrap_err();
+        let failure = configure(&here, []).await.unwrap_err();
         assert_eq!(failure.exit(), Exit::Never);
         assert!(chain(&failure).starts_with("there is no /etc/aks-flex-node/bootstrap.env: write it"));
     }
 
-    #[test]
-    fn a_file_that_cannot_be_written_fails_the_try_and_leaves_the_old_file_whole() {
+    #[tokio::test]
+    async fn a_file_that_cannot_be_written_fails_the_try_and_leaves_the_old_file_whole() {
         let (dir, here) = here(GOOD, 0o600);
         // A folder in the file's place can be had without a disk of its own: the replacement fails as on a full one.
         let path = dir.path().join("etc/aks-flex-node/config.json");
         fs::create_dir_all(path.join("kept")).unwrap();
-        let failure = configure(&here, []).unwrap_err();
+        let failure = configure(&here, []).await.unwrap_err();
         assert_eq!(failure.exit(), Exit::Failed, "{}", chain(&failure));
         assert!(path.join("kept").is_dir() && here.host.exists(&INPUTS).unwrap());
         let names = fs::read_dir(path.parent().unwrap()).unwrap();
         assert_eq!(names.count(), 2, "no temporary file is left");
     }
 
-    #[test]
-    fn what_a_cut_write_left_is_swept() {
+    #[tokio::test]
+    async fn what_can_not_be_fetched_is_final_before_anybody_is_asked() {
+        for (more, text) in [
+            (
+                "",
+                "AKS_FLEX_NODE_FETCH_BOOTSTRAP_DATA has no Azure identity to ask with",
+            ),
+            (
+                "AKS_FLEX_NODE_AUTH=service-principal\n",
+                "AKS_FLEX_NODE_SP_TENANT_ID is missing",
+            ),
+            (
+                "AKS_FLEX_NODE_AUTH=msi\nAKS_FLEX_NODE_CLUSTER_RESOURCE_ID=canary\n",
+                "azure.targetCluster.resourceId is not the resource ID",
+            ),
+        ] {
+            let (_dir, here) = here(&format!("{GOOD}AKS_FLEX_NODE_FETCH_BOOTSTRAP_DATA=true\n{more}"), 0o600);
+            let failure = configure(&here, []).await.unwrap_err();
+            let message = chain(&failure);
+            assert_eq!(failure.exit(), Exit::Never, "{message}");
+            assert!(message.contains(text) && !message.contains("canary"), "{message}");
+            assert!(!here.host.exists(&config::PATH).unwrap());
+        }
+    }
+
+    #[tokio::test]
+    async fn what_a_cut_write_left_is_swept() {
         let (dir, here) = here(GOOD, 0o600);
         let left = HostPath::fixed("/etc/aks-flex-node/.aks-flex-node-tmp-cut");
         here.host.write(&left, b"half", 0o600).unwrap();
-        configure(&here, []).unwrap();
+        configure(&here, []).await.unwrap();
         assert!(!dir.path().join("etc/aks-flex-node/.aks-flex-node-tmp-cut").exists());
     }
 }

@@ -7,7 +7,7 @@ use hostexec::{Host, HostPath};
 
 use super::Surroundings;
 use crate::{
-    azure::{Account, Authority, Azure, BadCall, Certificate, Limits, Pool, Principal, Proof},
+    azure::{Account, Authority, Azure, BadCall, Certificate, Keys, Limits, Pool, Principal, Proof},
     config::{self, Credential},
     exit::{Exit, Failure},
     fetch,
@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// A first boot can wait for a resource manager that is busy; the bootstrap unit asks again.
-const LIMITS: Limits = Limits {
+pub(super) const LIMITS: Limits = Limits {
     total: Duration::from_secs(150),
     one: Duration::from_secs(60),
     connect: Duration::from_secs(10),
@@ -118,11 +118,7 @@ fn account(host: &Host, wanted: &Wanted, manager: &str) -> Result<Account, Failu
             .ok_or_else(|| bad(name, "is missing", "write the ID"))
     };
     match wanted.auth {
-        Auth::Arc => Err(bad(
-            "--auth",
-            "asks for what is not part of this release yet",
-            "write msi or service-principal",
-        )),
+        Auth::Arc => Ok(Account::Arc(Keys::of(host))),
         Auth::Msi => Ok(Account::Managed {
             client_id: wanted.msi_client.clone().filter(|id| !id.trim().is_empty()),
         }),

@@ -9,7 +9,7 @@ use butane::Spec;
 
 use super::Surroundings;
 use crate::{
-    bootstrap::{self, Error, Inputs},
+    bootstrap::{self, Below, Error, Fetch, Inputs},
     config,
     exit::{Exit, Failure},
     model::Mode,
@@ -42,8 +42,19 @@ fn judge(here: &Surroundings, inputs: &butane::Inputs) -> Result<(), Failure> {
     if bootstrap.base().is_some() && inputs.base_config().is_none() {
         return Ok(());
     }
-    let bytes = bootstrap::render(&bootstrap, inputs.base_config(), Mode::Container, SOME_HOST)?;
+    let fetch = bootstrap::fetch(&bootstrap)?;
+    let below = Below {
+        base: inputs.base_config(),
+        fetched: match fetch {
+            Fetch::Yes => Some(bootstrap::SOME_DATA),
+            Fetch::No => None,
+        },
+    };
+    let bytes = bootstrap::render(&bootstrap, below, Mode::Container, SOME_HOST)?;
     let made = config::parse(&bytes, &config::PATH, SOME_HOST).map_err(Error::Made)?;
+    if fetch == Fetch::Yes {
+        bootstrap::identified(&made.settings)?;
+    }
     for key in &made.unknown {
         tracing::warn!(key, "the configuration has a key that this release does not know");
     }

@@ -1,4 +1,6 @@
-//! The edge to bundles: one is opened, and nothing of it is taken.
+//! The edge to bundles: one is opened, and nothing of it is taken, but that an archive is unpacked first.
+
+mod archive;
 
 use std::{
     collections::BTreeMap,
@@ -10,6 +12,7 @@ use hostexec::{Host, HostPath};
 use crate::{
     config::OfflineSource,
     containerd::{Artifact, Limits, PullError, Registries, artifact, blob},
+    fetch,
     model::Arch,
     offline::{Bundle, Manifest, Wrong, files, path},
     step::Origin,
@@ -18,6 +21,17 @@ use crate::{
 
 /// A description is short.
 const MANIFEST_BYTES: u64 = 1 << 20;
+
+pub use archive::is_unpacked;
+
+/// What a bundle is opened for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// To be taken from: what is packed is unpacked.
+    Use,
+    /// To be looked at: nothing is written, and files of an archive are named where they would be.
+    Look,
+}
 
 /// Why a bundle can't be used. Its content can be put right without another configuration, so all of it may pass.
 #[derive(Debug, thiserror::Error)]
@@ -37,6 +51,29 @@ pub enum Error {
     /// The hosts directory of registries.
     #[error("the settings of registries can't be read")]
     Registries(#[source] io::Error),
+    /// Its server.
+    #[error("the bundle of offline artifacts can't be had from its server")]
+    Fetch(#[from] fetch::Error),
+    /// Another archive than was named.
+    #[error(
+        "the archive of offline artifacts has the SHA-256 {got}: write that into bootstrap.offlineArtifacts.sha256 if it is the right one"
+    )]
+    Digest {
+        /// As it is, in hex.
+        got: String,
+    },
+    /// The archive is larger than one may be.
+    #[error("the archive of offline artifacts has more than {limit} bytes")]
+    Large {
+        /// In bytes.
+        limit: u64,
+    },
+    /// What is in the archive.
+    #[error("the archive of offline artifacts can't be used")]
+    Archive(#[source] fetch::Refused),
+    /// It could not be kept.
+    #[error("the archive of offline artifacts can't be unpacked")]
+    Keep(#[source] io::Error),
     /// Its description.
     #[error("the bundle of offline artifacts can't be used")]
     Manifest(#[from] Wrong),
@@ -49,8 +86,15 @@ pub enum Error {
 ///
 /// # Errors
 /// It can't be read, or is not whole. Nothing is left behind.
-pub async fn open(host: &Host, source: &OfflineSource, arch: Arch, limits: Limits) -> Result<Bundle, Error> {
+pub async fn open(
+    host: &Host,
+    source: &OfflineSource,
+    arch: Arch,
+    limits: Limits,
+    purpose: Purpose,
+) -> Result<Bundle, Error> {
     match source {
+        OfflineSource::Archive(wanted) => archive::open(host, wanted, arch, purpose, archive::BOUNDS).await,
         OfflineSource::Folder(folder) => in_folder(host, folder, arch),
         OfflineSource::Registry(reference) => {
             let registries = hosts_dir(host).map_err(Error::Registries)?;
@@ -130,7 +174,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let host = Host::rooted(dir.path());
         let source = OfflineSource::Folder(HostPath::fixed("/opt/bundle"));
-        let opened = async || open(&host, &source, Arch::Amd64, Limits::AGENT).await;
+        let opened = async || open(&host, &source, Arch::Amd64, Limits::AGENT, Purpose::Use).await;
         let error = opened().await.unwrap_err();
         assert!(
             matches!(&error, Error::Read { file, .. } if file == "manifest.json"),

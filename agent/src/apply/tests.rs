@@ -529,7 +529,7 @@ async fn a_release_that_is_no_archive_or_lacks_a_program_is_told_and_leaves_no_r
         }))
         .await;
     assert!(
-        text.contains("the release of kubelet can't be installed: not a whole gzipped tar"),
+        text.contains("the release of kubelet can't be installed: not a whole tar"),
         "{text}"
     );
     assert!(

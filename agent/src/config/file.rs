@@ -165,6 +165,8 @@ pub(super) struct Bootstrap {
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct OfflineArtifacts {
     pub(super) source: String,
+    /// Of an archive, and of nothing else. Not a key of the reference, which takes archives at their word.
+    pub(super) sha256: String,
 }
 
 #[derive(Default, Deserialize)]

@@ -124,6 +124,7 @@ fn parse(file: &File, bad: &mut Mistakes) -> Option<Settings> {
     let (cluster, auth) = (cluster?, auth?);
     let offline = offline::parse(
         &bootstrap.offline_artifacts.source,
+        &bootstrap.offline_artifacts.sha256,
         kubernetes.as_ref().and_then(Option::as_deref),
     );
     let offline_artifacts = bad.take(offline);

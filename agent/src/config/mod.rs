@@ -38,7 +38,7 @@ pub use file::File;
 pub use image::on_host;
 pub use load::{Loaded, credential_at, exposed, guard, load, parse, read_credential};
 pub use meaning::name_of_its_own;
-pub use offline::OfflineSource;
+pub use offline::{At, OfflineArchive, OfflineSource};
 pub use routing::Routing;
 pub use settings::{
     Access, ClusterId, Device, ImageGc, LogLevel, MachineClient, MachineOperations, Mount, MountPoint, Settings,

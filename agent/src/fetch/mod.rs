@@ -10,7 +10,7 @@ use image::Digest;
 use reqwest::{StatusCode, Url, redirect};
 use sha2::{Digest as _, Sha256};
 
-pub use archive::{Refused, regular_files};
+pub use archive::{Bounds, Refused, bounded_files, regular_files};
 pub use roots::{roots, trusting};
 
 /// How long and how much. Source: node-agent specification, appendix D.

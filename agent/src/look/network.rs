@@ -9,8 +9,8 @@ use tokio::time::timeout;
 
 use super::{LIMIT, Look, Subject, a_look, blocking, server};
 use crate::{
-    bundle,
-    config::{self, Settings},
+    bundle::{self, Purpose},
+    config::{self, At, OfflineArchive, OfflineSource, Settings},
     containerd::{self, PullError, Registries, Why, resolve_image},
     fetch::{self, Fetcher},
     model::Arch,
@@ -75,11 +75,27 @@ pub async fn offline(host: &Host, settings: &Settings, arch: Arch) -> (Offline, 
     let Some(source) = settings.offline_artifacts() else {
         return (Offline::NotAsked, None);
     };
+    if let OfflineSource::Archive(archive) = source {
+        let is_unpacked = {
+            let archive = archive.clone();
+            blocking(host, move |host| bundle::is_unpacked(host, &archive)).await
+        };
+        match is_unpacked {
+            Ok(true) => {}
+            Ok(false) => return (packed(host, archive).await, None),
+            Err(why) => {
+                return (
+                    Offline::Unusable(format!("the offline bundle can't be had: {why}")),
+                    None,
+                );
+            }
+        }
+    }
     let limits = containerd::Limits {
         overall: BUNDLE,
         idle: BUNDLE,
     };
-    let Ok(opened) = timeout(BUNDLE, bundle::open(host, source, arch, limits)).await else {
+    let Ok(opened) = timeout(BUNDLE, bundle::open(host, source, arch, limits, Purpose::Look)).await else {
         let late = Unseen::Late(BUNDLE);
         return (
             Offline::Unusable(format!("the offline bundle can't be had: {late}")),
@@ -93,6 +109,46 @@ pub async fn offline(host: &Host, settings: &Settings, arch: Arch) -> (Offline, 
             None,
         ),
         Err(error) => (Offline::Unusable(crate::model::chain(&error).to_string()), None),
+    }
+}
+
+/// Whether an archive is there: to open it takes longer than a look may.
+async fn packed(host: &Host, archive: &OfflineArchive) -> Offline {
+    let away = |why: String| Offline::Unusable(format!("the offline archive can't be had: {why}"));
+    match &archive.at {
+        At::Host(path) => {
+            let path = path.clone();
+            let found = blocking(host, move |host| Ok(host.metadata(&path)?.is_file()));
+            match found.await {
+                Ok(true) => Offline::Packed,
+                Ok(false) => away("it is no file".into()),
+                Err(why) => away(why.to_string()),
+            }
+        }
+        At::Url(url) => {
+            let roots = blocking(host, |host| Ok(fetch::roots(host))).await;
+            let limits = fetch::Limits {
+                total: BUNDLE,
+                idle: BUNDLE,
+                connect: BUNDLE,
+                tries: 1,
+                ..fetch::Limits::default()
+            };
+            let fetcher = match roots.map(|roots| Fetcher::new(roots, limits)) {
+                Ok(Ok(fetcher)) => fetcher,
+                Ok(Err(_)) => return away("TLS can't be set up".into()),
+                Err(why) => return away(why.to_string()),
+            };
+            let Err(error) = fetcher.reaches(url).await else {
+                return Offline::Packed;
+            };
+            match self::away(&error, url).await {
+                Source::Away(why) => away(why),
+                Source::Reachable | Source::Packed | Source::Unnamed => {
+                    away("its server's name can't be resolved".into())
+                }
+            }
+        }
     }
 }
 
@@ -181,8 +237,11 @@ async fn components(subject: &Subject) -> Vec<(&'static str, Seen<Source>)> {
     };
     let roots = blocking(&subject.host, |host| Ok(fetch::roots(host))).await;
     let fetcher = roots.map(|roots| Fetcher::new(roots, limits));
+    let offline = subject.settings.offline_artifacts().is_some();
     let asked = downloads.into_iter().map(async |download| {
         let seen = match &fetcher {
+            // Its archive was not opened, and so the plan does not know where in it.
+            _ if offline && matches!(download.origin, Origin::Url { .. }) => Ok(Source::Packed),
             Err(why) => Err(why.clone()),
             Ok(Err(_)) => Ok(Source::Away("TLS can't be set up".to_owned())),
             Ok(Ok(fetcher)) => {

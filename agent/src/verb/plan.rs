@@ -3,7 +3,10 @@
 use std::io::Write as _;
 
 use super::{Output, Surroundings, start};
-use crate::exit::{Exit, Failure};
+use crate::{
+    bundle::Purpose,
+    exit::{Exit, Failure},
+};
 
 /// Prints the plan of a first start: an outline, or every byte of it but secrets.
 ///
@@ -11,7 +14,7 @@ use crate::exit::{Exit, Failure};
 /// As `start`, before it begins.
 pub async fn plan_start(here: &Surroundings, path: &str, output: Output) -> Result<Exit, Failure> {
     let settings = here.settings_as_they_are(path)?;
-    let plan = start::plan(here, &settings).await?;
+    let plan = start::plan(here, &settings, Purpose::Look).await?;
     let text = match output {
         Output::Text => plan.to_string(),
         Output::Json => {

@@ -4,7 +4,7 @@ use super::{Surroundings, agent_unit};
 use crate::{
     apply::{self, Context},
     azure::Account,
-    bundle,
+    bundle::{self, Purpose},
     config::Settings,
     containerd::Limits,
     exit::{Exit, Failure},
@@ -26,7 +26,7 @@ pub async fn start(here: &Surroundings, path: &str) -> Result<Exit, Failure> {
 
 /// Makes the plan of a first start true.
 pub(super) async fn join(here: &Surroundings, settings: &Settings) -> Result<Exit, Failure> {
-    let plan = plan(here, settings).await?;
+    let plan = plan(here, settings, Purpose::Use).await?;
     if settings.requires_machine_registration() {
         tracing::warn!("the node's AKS machine is not registered: that is not part of this release yet");
     }
@@ -45,7 +45,7 @@ pub(super) async fn join(here: &Surroundings, settings: &Settings) -> Result<Exi
 ///
 /// # Errors
 /// This release can't do it, or not with these settings; the host can't be looked at; the offline bundle can't be used.
-pub(super) async fn plan(here: &Surroundings, settings: &Settings) -> Result<Plan, Failure> {
+pub(super) async fn plan(here: &Surroundings, settings: &Settings, purpose: Purpose) -> Result<Plan, Failure> {
     settings.startable().map_err(Failure::Unfit)?;
     if here.mode == Mode::Binary {
         return Err(Failure::NotYet {
@@ -58,7 +58,7 @@ pub(super) async fn plan(here: &Surroundings, settings: &Settings) -> Result<Pla
     let facts = observe::facts(&here.host)?;
     let goal = Goal::of(settings, &facts, MachineName::FIRST)?;
     let bundle = match settings.offline_artifacts() {
-        Some(source) => Some(bundle::open(&here.host, source, facts.arch, Limits::AGENT).await?),
+        Some(source) => Some(bundle::open(&here.host, source, facts.arch, Limits::AGENT, purpose).await?),
         None => None,
     };
     let programs = Programs::of(settings, bundle)?;

@@ -9,7 +9,7 @@ mod problems;
 
 use super::{Check, Context, check};
 
-pub(super) const CHECKS: [Check; 11] = [
+pub(super) const CHECKS: [Check; 12] = [
     check!("node.host-phases", Cloud, 600, host::na_r23_fc_x4_phases_of_the_host),
     check!("node.lifecycle", Cloud, 600, life::na_t05_na_t22_lifecycle),
     check!("node.diagnosis", Cloud, 480, life::fc_k1_kubelet_does_not_start),
@@ -22,6 +22,7 @@ pub(super) const CHECKS: [Check; 11] = [
     check!("node.problem-detector", Cloud, 420, problems::problem_detector),
     check!("node.offline", Cloud, 480, offline::na_r18_offline),
     check!("node.offline-registry", Cloud, 480, offline::na_r18_offline_registry),
+    check!("node.offline-archive", Cloud, 480, offline::na_r18_offline_archive),
     check!("node.managed-identity", Cloud, 420, identity::managed_identity),
     check!("node.service-principal", Cloud, 420, identity::service_principal),
     check!("node.fetched-bootstrap", Cloud, 420, fetched::fetched_bootstrap),

@@ -7,6 +7,8 @@ use crate::preflight::{Check, Finding, Remedy, Seen};
 pub enum Source {
     /// It is there.
     Reachable,
+    /// It comes out of an archive that was not opened.
+    Packed,
     /// Its server's name can't be resolved.
     Unnamed,
     /// It can't be had, in our words.
@@ -20,6 +22,8 @@ pub enum Offline {
     NotAsked,
     /// It has all its files.
     Whole,
+    /// It is an archive, which is there and was not opened.
+    Packed,
     /// It can't be used: why, in our words.
     Unusable(String),
 }
@@ -35,6 +39,7 @@ pub fn offline(seen: &Offline) -> Finding {
     match seen {
         Offline::NotAsked => check.ok("no offline source is asked for"),
         Offline::Whole => check.ok("the offline bundle has all its files"),
+        Offline::Packed => check.ok("the archive of the offline bundle is there; `start` proves and opens it"),
         Offline::Unusable(why) => check.fail(why.clone(), BUNDLE).on("bootstrap.offlineArtifacts.source"),
     }
 }
@@ -66,6 +71,7 @@ pub fn sources(components: &[(&'static str, Seen<Source>)]) -> Vec<Finding> {
             let check = check_of(component);
             match seen {
                 Ok(Source::Reachable) => check.ok("it can be had"),
+                Ok(Source::Packed) => check.skip("it comes out of the offline archive, which `start` opens"),
                 Ok(Source::Unnamed) => check.skip("its server's name can't be resolved: see the check dns"),
                 Ok(Source::Away(why)) => check.fail(format!("it can't be had: {why}"), NETWORK),
                 Err(why) => check.fail(format!("it can't be had: {why}"), NETWORK),
@@ -103,7 +109,7 @@ pub fn oci_image(seen: &Seen<Source>) -> Finding {
     );
     let check = Check::OciImage;
     match seen {
-        Ok(Source::Reachable) => check.ok("the machine's image can be had"),
+        Ok(Source::Reachable | Source::Packed) => check.ok("the machine's image can be had"),
         Ok(Source::Unnamed) => check.skip("its registry's name can't be resolved: see the check dns"),
         Ok(Source::Away(why)) => check.fail(format!("the machine's image can't be had: {why}"), REGISTRY),
         Err(why) => check.fail(format!("the machine's image can't be had: {why}"), REGISTRY),

@@ -4,6 +4,7 @@ use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 
 use super::Context;
+use crate::ca::Ca;
 use crate::cache;
 use crate::cloud::bundle::{self, BUSYBOX, PAUSE};
 use crate::cloud::downloads::RUNC;
@@ -104,6 +105,84 @@ pub(super) async fn na_r18_offline_registry(context: &Context) -> Result<()> {
     host.block(&format!("{}:443", context.bed.net.gateway()), Refusal::Reset)
         .await?;
     host.start().await?;
+    context.is_joined(&host).await?;
+    runs_a_pod(context, &host).await?;
+    is_good(&host).await?;
+    cache::remove_tree(&dir)
+}
+
+/// From an archive on a server of https, which has half of it at first: that is told, leaves nothing, and the host joins by itself once the whole is
+/// there.
+pub(super) async fn na_r18_offline_archive(context: &Context) -> Result<()> {
+    let mut joining = context.joining().await?;
+    let cloud = context.cloud();
+    let run = &context.bed.run;
+    let dir = run.cloud_dir().join(format!("prepared-{}", joining.name));
+    let served = dir.join("served");
+    cache::private_dir(&dir)?;
+    cache::private_dir(&served)?;
+    bundle::folder(run, cloud, &dir.join("bundle")).await?;
+    let archive = dir.join("bundle.tar.zst");
+    Command::line(&["tar", "--zstd", "-cf"])
+        .arg(&archive)
+        .arg("-C")
+        .arg(dir.join("bundle"))
+        .arg(".")
+        .run()
+        .await?;
+    let bytes = std::fs::read(&archive)?;
+    let digest = image::Digest::of(&bytes);
+    let answer = |bytes: &[u8]| {
+        let head = format!(
+            "HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+            bytes.len()
+        );
+        [head.as_bytes(), bytes].concat()
+    };
+    std::fs::write(served.join("bundle.tar.zst"), answer(&bytes[..bytes.len() / 2]))?;
+    // A name that leads to the bed, and a certificate of the authority that every host trusts.
+    let (name, port) = ("mcr.microsoft.com", 8443);
+    let pair = Ca::of(&run.cache)
+        .await?
+        .issue(&dir, "server", &[format!("DNS:{name}")])
+        .await?;
+    let net = &context.bed.net;
+    let _server = net
+        .command("openssl")
+        .args([
+            "s_server",
+            "-quiet",
+            "-HTTP",
+            "-accept",
+            &format!("{}:{port}", net.gateway()),
+            "-cert",
+        ])
+        .arg(&pair.certificate)
+        .arg("-key")
+        .arg(&pair.key)
+        .dir(&served)
+        .into_inner()
+        .kill_on_drop(true)
+        .spawn()?;
+    let machine = cloud.images.machine.to_string();
+    offline(&mut joining, &format!("https://{name}:{port}/bundle.tar.zst"), &machine);
+    joining.config["bootstrap"]["offlineArtifacts"]["sha256"] = digest.hex().into();
+    let host = context.provision(&joining).await?;
+    host.block(&format!("{}:443", net.gateway()), Refusal::Reset).await?;
+    host.start().await?;
+    wait::until_true("the bootstrap names the archive", READY, async || {
+        let said = host
+            .journal(&["--output=cat", "--unit=aks-flex-node-bootstrap.service"])
+            .await?;
+        Ok(said.contains("the archive of offline artifacts has the SHA-256"))
+    })
+    .await?;
+    let left = host
+        .sh("ls -A /var/lib/unbounded/offline-artifacts /var/lib/machines 2> /dev/null | grep -e kube1 -e whole || :")
+        .await?;
+    ensure!(left.is_empty(), "half an archive leaves {left}");
+    std::fs::write(served.join("new"), answer(&bytes))?;
+    std::fs::rename(served.join("new"), served.join("bundle.tar.zst"))?;
     context.is_joined(&host).await?;
     runs_a_pod(context, &host).await?;
     is_good(&host).await?;

@@ -5,7 +5,7 @@
 //!                      ├─ identity: certificate, or an Azure identity's token ─▶ client
 //!                      ├─ watches: operations, own Node ─▶ seen
 //!                      ├─ after a minute: systemd forgets earlier restarts
-//!                      └─ watchdog
+//!                      └─ watchdog; at its beat, the container's resolver follows the host's
 //! ```
 //!
 //! What an agent does before READY=1 is time in which the host has none, at each upgrade: it is what a start can fail in.
@@ -22,6 +22,7 @@ mod identity;
 mod judge;
 mod local;
 pub mod recover;
+mod resolver;
 pub mod switch;
 mod teller;
 mod worker;
@@ -31,6 +32,7 @@ use std::time::Duration;
 use hostexec::{Host, Tool};
 use sd_notify::NotifyState;
 use tokio::sync::{Notify, watch};
+use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use tracing::{info, warn};
 use units::AgentUnit;
@@ -41,6 +43,8 @@ use crate::config::{MachineOperations, Settings};
 use crate::model::chain;
 use crate::store::{inputs, state};
 
+/// The beat where systemd watches nothing, three times over.
+const UNWATCHED: Duration = Duration::from_secs(60);
 /// Pause after the first failure of something that is tried again, and the longest one.
 const PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
@@ -51,10 +55,10 @@ const CONVERGE: Duration = Duration::from_secs(20);
 /// An agent that was ready for so long is no part of a row of failures: should it end, it starts after the shortest pause.
 const SETTLED: Duration = Duration::from_secs(60);
 
-/// Runs the daemon. It does not end by itself: whoever drops it stops it, at any time.
-pub async fn run(host: &Host, settings: &Settings, unit: AgentUnit) {
+/// Runs the daemon; in a container, `container` is its own root. It does not end by itself: whoever drops it stops it, at any time.
+pub async fn run(host: &Host, container: Option<&Host>, settings: &Settings, unit: AgentUnit) {
     let _stopping = Stopping;
-    work(host, settings, unit).await;
+    work(host, container, settings, unit).await;
 }
 
 /// Tells systemd that the end was asked for, however the daemon is ended.
@@ -66,7 +70,7 @@ impl Drop for Stopping {
     }
 }
 
-async fn work(host: &Host, settings: &Settings, unit: AgentUnit) {
+async fn work(host: &Host, container: Option<&Host>, settings: &Settings, unit: AgentUnit) {
     let machine = match state::load(host) {
         Ok(state) => state.map(|state| state.active_machine),
         Err(error) => {
@@ -127,7 +131,7 @@ async fn work(host: &Host, settings: &Settings, unit: AgentUnit) {
     };
     // None of these needs to end by itself, and each may be dropped at any time.
     tokio::join!(
-        watchdog(),
+        watchdog(host, container),
         work,
         forget_restarts(host),
         identity(settings, host, endpoint, &clients, &refused),
@@ -222,15 +226,22 @@ async fn forget_restarts(host: &Host) {
 }
 
 /// Tells systemd that this thread turns: everything runs on it, and whatever blocks it stops this.
-async fn watchdog() {
-    let Some(limit) = sd_notify::watchdog_enabled() else {
-        return;
-    };
-    let mut tick = interval(limit / 3);
+async fn watchdog(host: &Host, container: Option<&Host>) {
+    let limit = sd_notify::watchdog_enabled();
+    let mut tick = interval(limit.unwrap_or(UNWATCHED) / 3);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut following: Option<JoinHandle<()>> = None;
     loop {
         tick.tick().await;
-        notify(&[NotifyState::Watchdog]);
+        if limit.is_some() {
+            notify(&[NotifyState::Watchdog]);
+        }
+        let idle = following.as_ref().is_none_or(JoinHandle::is_finished);
+        if let (Some(container), true) = (container, idle) {
+            let (host, container) = (host.clone(), container.clone());
+            // A disk that hangs is not to hold up this thread.
+            following = Some(spawn_blocking(move || resolver::follow(&host, &container)));
+        }
     }
 }
 

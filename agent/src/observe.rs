@@ -192,6 +192,29 @@ fn is_numbered(name: &str, kind: &str) -> bool {
         .is_some_and(|rest| rest.starts_with(|letter: char| letter.is_ascii_digit()))
 }
 
+/// NVIDIA. Source: the PCI ID Repository.
+const NVIDIA: &str = "0x10de";
+
+/// Whether a display controller of NVIDIA is on the bus, whatever drives it. Source: PCI Code and ID Assignment Specification: class 03.
+///
+/// # Errors
+/// The bus can't be looked at.
+pub fn gpu_on_bus(host: &Host) -> io::Result<bool> {
+    let devices = HostPath::fixed("/sys/bus/pci/devices");
+    for name in listed(host, devices.clone())? {
+        let read = |file: &str| {
+            let path = devices
+                .join(&format!("{name}/{file}"))
+                .map_err(|_| io::ErrorKind::InvalidData)?;
+            host.read_text(&path)
+        };
+        if read("vendor")?.trim() == NVIDIA && read("class")?.starts_with("0x03") {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
 fn gpu(host: &Host) -> io::Result<Gpu> {
     let nvidia = listed(host, HostPath::fixed("/dev"))?
         .iter()

@@ -427,6 +427,22 @@ impl Settings {
                 "write the version, such as 1.34.0",
             ));
         }
+        for (key, is_missing, write) in [
+            (
+                "node.kubelet.clusterFQDN",
+                self.api_server().is_none(),
+                "write the name of the cluster's API server",
+            ),
+            (
+                "node.kubelet.caCertData",
+                self.certificate_authority().is_none(),
+                "write the cluster's CA, PEM in base64",
+            ),
+        ] {
+            if is_missing {
+                bad.push(Mistake::new(key, "is missing", write));
+            }
+        }
         bad.extend(self.unsupported.iter().cloned());
         if bad.is_empty() { Ok(()) } else { Err(bad) }
     }

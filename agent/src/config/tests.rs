@@ -453,3 +453,37 @@ fn a_credential_that_cannot_be_read_keeps_start_away_and_nothing_else() {
     fs::set_permissions(dir.path().join("p"), fs::Permissions::from_mode(0o640)).unwrap();
     assert!(named().contains("0600") && !named().contains("canary"));
 }
+
+#[test]
+fn start_names_every_setting_at_once_that_it_cannot_work_with() {
+    let settings = settings(&with(&[
+        ("azure.bootstrapToken", Value::Null),
+        ("azure.arc", json!({"enabled": true})),
+        ("agent.requireMachineRegistration", json!(true)),
+        ("agent.kubeconfigData", json!("canary")),
+        ("node.kubelet.kubeconfigData", json!("canary")),
+        ("node.kubelet.clusterFQDN", Value::Null),
+        ("node.kubelet.caCertData", Value::Null),
+        ("node.kubelet.imageCredentialProvider", json!({"configPath": "/canary"})),
+        ("networking.localDNS", json!({"mode": "Required"})),
+        ("components.kubernetes", Value::Null),
+    ]));
+    let mistakes = settings.startable().unwrap_err();
+    let mut keys: Vec<&str> = mistakes.iter().map(|mistake| &*mistake.key).collect();
+    keys.sort_unstable();
+    assert_eq!(
+        keys,
+        [
+            "agent.kubeconfigData",
+            "agent.requireMachineRegistration",
+            "azure.arc",
+            "components.kubernetes",
+            "networking.localDNS",
+            "node.kubelet.caCertData",
+            "node.kubelet.clusterFQDN",
+            "node.kubelet.imageCredentialProvider",
+            "node.kubelet.kubeconfigData",
+        ]
+    );
+    assert!(!mistakes.to_string().contains("canary"));
+}

@@ -10,6 +10,7 @@ use super::{Look, Subject, a_look, blocking};
 use crate::{
     facts::Rootfs,
     model::MachineName,
+    observe,
     preflight::{
         Check, Seen,
         judge::{self, Folder, Hierarchy, Holder, ImageTraits, Room, Setting},
@@ -24,8 +25,6 @@ const MACHINES: [HostPath; 2] = [
     HostPath::fixed("/var/lib/machines"),
     HostPath::fixed("/etc/systemd/nspawn"),
 ];
-/// NVIDIA. Source: the PCI ID Repository.
-const NVIDIA: &str = "0x10de";
 
 pub(super) fn looks(subject: &Subject) -> Vec<Look<'_>> {
     let (host, mode) = (&subject.host, subject.mode);
@@ -65,7 +64,11 @@ pub(super) fn looks(subject: &Subject) -> Vec<Look<'_>> {
             judge::kernel_settings(&blocking(host, move |host| settings(host, &wanted)).await)
         }),
         a_look(&[Check::NvidiaDriver], async move {
-            vec![judge::gpu(subject.facts.gpu, &blocking(host, gpu_on_bus).await, mode)]
+            vec![judge::gpu(
+                subject.facts.gpu,
+                &blocking(host, observe::gpu_on_bus).await,
+                mode,
+            )]
         }),
         a_look(&[Check::ExistingDeployment], async move {
             let mut there = folders_of_machines(subject);
@@ -208,23 +211,6 @@ fn settings(host: &Host, wanted: &[Sysctl]) -> io::Result<Vec<Setting>> {
         })
     };
     wanted.iter().map(look).collect()
-}
-
-/// Whether a display controller of NVIDIA is on the bus. Source: PCI Code and ID Assignment Specification: class 03.
-fn gpu_on_bus(host: &Host) -> io::Result<bool> {
-    let devices = HostPath::fixed("/sys/bus/pci/devices");
-    for name in listed(host, &devices)? {
-        let read = |file: &str| {
-            let path = devices
-                .join(&format!("{name}/{file}"))
-                .map_err(|_| io::ErrorKind::InvalidData)?;
-            host.read_text(&path)
-        };
-        if read("vendor")?.trim() == NVIDIA && read("class")?.starts_with("0x03") {
-            return Ok(true);
-        }
-    }
-    Ok(false)
 }
 
 fn folders_of_machines(subject: &Subject) -> Vec<String> {

@@ -7,6 +7,7 @@
 //! Whether a folder can be written is judged by its mount's flags: nothing is tried.
 
 mod files;
+mod identity;
 mod network;
 mod server;
 mod tools;
@@ -87,6 +88,7 @@ pub async fn look(subject: &Subject, only: &Only) -> Vec<Finding> {
         .into_iter()
         .chain(tools::looks(subject))
         .chain(network::looks(subject))
+        .chain(identity::looks(subject))
         .filter(asked)
         .map(|look| look.looking);
     let mut found: Vec<Finding> = join_all(looks).await.into_iter().flatten().collect();

@@ -20,6 +20,11 @@ pub enum Unfit {
     /// What a machine is given of its host.
     #[error("bootstrap.additionalHostDevices or bootstrap.additionalHostMounts: {0}")]
     Machine(#[from] MachineError),
+    /// The host has what a machine can't be given from the agent's image.
+    #[error(
+        "the host has a GPU of NVIDIA: use a host without, for the install by image does not wire one into its machine"
+    )]
+    Gpu,
     /// A file of the host's own, which is not ours to throw away.
     #[error("{path} of the host {wrong}: {write}")]
     Existing {
@@ -37,7 +42,7 @@ impl Unfit {
     #[must_use]
     pub const fn may_pass(&self) -> bool {
         match self {
-            Self::Setting(_) | Self::Machine(_) => false,
+            Self::Setting(_) | Self::Machine(_) | Self::Gpu => false,
             Self::Existing { .. } => true,
         }
     }

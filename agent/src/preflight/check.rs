@@ -84,6 +84,7 @@ checks! {
     ApiServerReachable = "api-server-reachable", Both, Error;
     Clock = "clock", Both, Warning;
     BootstrapToken = "bootstrap-token", Both, Error;
+    AzureIdentity = "azure-identity", Both, Error;
     OciImage = "oci-image", Both, Error;
     KubernetesArtifacts = "kubernetes-artifacts", Both, Error;
     CriArtifacts = "cri-artifacts", Both, Error;

@@ -171,6 +171,31 @@ fn everything() -> Vec<Finding> {
         dns.chain([judge::api_server(reached), judge::clock(reached)])
             .collect::<Vec<_>>()
     }));
+    for needed in [judge::Use::Join, judge::Use::Manage] {
+        let remedy = "give it a role";
+        for given in [
+            judge::Given::NotAsked,
+            judge::Given::Token,
+            judge::Given::Unread,
+            judge::Given::Unproved("holds no certificate".into()),
+            judge::Given::Refused {
+                said: "x".into(),
+                remedy,
+            },
+            judge::Given::Busy {
+                said: "x".into(),
+                remedy,
+            },
+            judge::Given::Stranger { whom: "x".into() },
+            judge::Given::Away {
+                whom: "x".into(),
+                why: "x".into(),
+                remedy,
+            },
+        ] {
+            all.push(judge::identity(needed, &given));
+        }
+    }
     for token in [
         Token::None,
         Token::Withheld,

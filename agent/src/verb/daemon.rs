@@ -1,9 +1,14 @@
 //! `daemon`: serves the node until it is told to stop.
 
+use std::path::Path;
+
+use hostexec::Host;
+
 use super::{Surroundings, agent_unit};
 use crate::{
     daemon,
     exit::{Exit, Failure},
+    model::Mode,
 };
 
 /// Serves the node.
@@ -13,6 +18,10 @@ use crate::{
 pub async fn daemon(here: &Surroundings, path: &str) -> Result<Exit, Failure> {
     let settings = here.settings(path)?;
     here.log.add_file(&here.host, settings.log_dir());
-    daemon::run(&here.host, &settings, agent_unit(&settings)).await;
+    let container = match here.mode {
+        Mode::Container => Some(Host::rooted(Path::new("/"))),
+        Mode::Binary => None,
+    };
+    daemon::run(&here.host, container.as_ref(), &settings, agent_unit(&settings)).await;
     Ok(Exit::Done)
 }

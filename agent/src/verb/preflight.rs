@@ -95,6 +95,8 @@ async fn examine(here: &Surroundings, settings: Settings, only: &Only) -> Result
             );
             None
         }
+        // It has a check of its own.
+        Err(Unfit::Gpu) => None,
         Err(Unfit::Machine(_)) => {
             const WRITE: Remedy =
                 Remedy::new("write devices and mounts without characters that mean something to systemd");
@@ -130,6 +132,8 @@ const OF_A_START: &[Check] = &[
     Check::ApiServerReachable,
     Check::Clock,
     Check::BootstrapToken,
+    Check::AzureIdentity,
+    Check::NvidiaDriver,
     Check::OciImage,
     Check::KubernetesArtifacts,
     Check::CriArtifacts,

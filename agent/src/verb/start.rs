@@ -8,9 +8,10 @@ use crate::{
     config::Settings,
     containerd::Limits,
     exit::{Exit, Failure},
+    facts::Gpu,
     model::{MachineName, Mode},
     observe,
-    plan::{self, Goal, Programs},
+    plan::{self, Goal, Programs, Unfit},
     step::Plan,
 };
 
@@ -56,6 +57,15 @@ pub(super) async fn plan(here: &Surroundings, settings: &Settings, purpose: Purp
     // A certificate that can't prove anything is the settings' fault, and no fault of the network's later.
     Account::of(settings)?;
     let facts = observe::facts(&here.host)?;
+    let on_bus = || {
+        observe::gpu_on_bus(&here.host).unwrap_or_else(|error| {
+            tracing::warn!(%error, "whether the host has a GPU can't be seen");
+            false
+        })
+    };
+    if facts.gpu == Gpu::Nvidia || on_bus() {
+        return Err(Unfit::Gpu.into());
+    }
     let goal = Goal::of(settings, &facts, MachineName::FIRST)?;
     let bundle = match settings.offline_artifacts() {
         Some(source) => Some(bundle::open(&here.host, source, facts.arch, Limits::AGENT, purpose).await?),
@@ -67,4 +77,42 @@ pub(super) async fn plan(here: &Surroundings, settings: &Settings, purpose: Purp
     }
     let unit = agent_unit(settings);
     Ok(plan::start(&goal, &programs, &facts, settings.routing(), &unit)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use hostexec::{Host, HostPath};
+
+    use super::*;
+    use crate::{config, log::Log, model::chain};
+
+    #[tokio::test]
+    async fn a_host_with_a_gpu_is_refused_before_anything_is_done() {
+        for gpu in [
+            vec![("/dev/nvidia0", "")],
+            vec![
+                ("/sys/bus/pci/devices/0000:01:00.0/vendor", "0x10de\n"),
+                ("/sys/bus/pci/devices/0000:01:00.0/class", "0x030200\n"),
+            ],
+        ] {
+            let dir = tempfile::tempdir().unwrap();
+            let host = Host::rooted(dir.path());
+            let usual = [("/etc/hostname", "edge-1\n"), ("/proc/cpuinfo", "processor\t: 0\n")];
+            for (path, text) in usual.into_iter().chain(gpu) {
+                host.write(&HostPath::fixed(path), text.as_bytes(), 0o644).unwrap();
+            }
+            let here = Surroundings {
+                mode: Mode::Container,
+                host,
+                log: Log::silent(),
+            };
+            let failure = plan(&here, &config::tests::sample(), Purpose::Use).await.unwrap_err();
+            assert_eq!(failure.exit(), Exit::Never);
+            assert!(
+                chain(&failure).contains("GPU of NVIDIA: use a host without"),
+                "{}",
+                chain(&failure)
+            );
+        }
+    }
 }

@@ -8,12 +8,13 @@ use super::{Check, Context, check};
 use crate::agent::UNIT;
 use crate::host::Host;
 
-pub(super) const CHECKS: [Check; 5] = [
+pub(super) const CHECKS: [Check; 6] = [
     check!("hostexec.mounts", Cloud, 600, mounts),
     check!("hostexec.env", Cloud, 600, env),
     check!("hostexec.exit", Cloud, 600, exit),
     check!("hostexec.missing", Cloud, 600, missing),
     check!("hostexec.paths", Cloud, 600, paths),
+    check!("hostexec.resolver", Cloud, 420, na_r16_fc_h9_resolver),
 ];
 
 const HOST_EXEC: &str = "/usr/bin/host-exec";
@@ -262,4 +263,34 @@ async fn paths(context: &Context) -> Result<()> {
     ))
     .await
     .map(drop)
+}
+
+/// na_r16: the image has the host's `resolvectl`. fc_h9: a host that replaces its resolver's file is followed by the agent that runs.
+async fn na_r16_fc_h9_resolver(context: &Context) -> Result<()> {
+    let host = context.shared().await?;
+    let agent = host.agent();
+    let asked = agent.exec(&["/usr/libexec/host-exec/resolvectl", "domain"]).await?;
+    ensure!(asked.ok() && asked.stdout.contains("Global"), "resolvectl: {asked:?}");
+    let daemon = agent.daemon().await?;
+    let own = format!("/proc/{daemon}/root/etc/resolv.conf");
+    let first = host.read_file(&own).await?;
+    host.sh("cp -P /etc/resolv.conf /etc/resolv.conf.of-check
+         { cat /etc/resolv.conf; echo '# of this check'; } > /etc/resolv.conf.new
+         mv -T /etc/resolv.conf.new /etc/resolv.conf")
+        .await?;
+    follows(&host, &own, &format!("{first}# of this check\n")).await?;
+    host.exec_ok(&["mv", "-T", "/etc/resolv.conf.of-check", "/etc/resolv.conf"])
+        .await?;
+    follows(&host, &own, &first).await?;
+    ensure!(agent.daemon().await? == daemon, "another daemon runs");
+    Ok(())
+}
+
+async fn follows(host: &Host, own: &str, text: &str) -> Result<()> {
+    crate::wait::until_true(
+        "the agent's container has the host's file",
+        Duration::from_secs(90),
+        async || Ok(host.read_file(own).await? == text),
+    )
+    .await
 }

@@ -1,12 +1,14 @@
 //! From what was seen to findings: one function a check, or one for checks that go by one look.
 
 mod cluster;
+mod identity;
 mod kernel;
 mod place;
 mod source;
 mod system;
 
 pub use cluster::{Answer, Reached, Tls, Token, api_server, clock, dns, token, words};
+pub use identity::{Given, Use, identity};
 pub use kernel::{
     Hierarchy, Holder, Setting, cgroups, firewall, kernel_settings, kubelet_port, listener, metrics_port, swap,
 };

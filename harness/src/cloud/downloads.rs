@@ -26,7 +26,7 @@ pub(crate) const RUNC: &str = "1.1.15";
 /// The CNI plugins' version: Debian's in bookworm and in trixie.
 pub(crate) const CNI: &str = "1.1.1";
 /// crictl's version: the Kubernetes version's, with a zero at its end.
-pub(super) const CRICTL: &str = "1.20.0";
+pub(crate) const CRICTL: &str = "1.20.0";
 
 /// The node problem detector's version: the agent's own choice.
 pub(crate) const NPD: &str = "1.35.1";

@@ -10,6 +10,7 @@ use serde_json::Value;
 use super::{Bad, Context, Fresh, bad, said, wanted};
 use crate::ca::Ca;
 use crate::cache::Cache;
+use crate::cloud::azure::{How, Page, Who, object_id};
 use crate::cloud::faulty::{self, Door, Fault};
 use crate::cloud::registry;
 use crate::host::Refusal;
@@ -36,6 +37,7 @@ pub(super) async fn cluster(context: &Context) -> Result<()> {
     tls(&fresh).await?;
     clock(&fresh).await?;
     token(&fresh).await?;
+    identity(&fresh).await?;
     sources(&fresh).await?;
     // The host's resolver needs a moment to believe its server again.
     wait::until_true("everything was taken back", ALL * 4, async || {
@@ -156,6 +158,45 @@ async fn token(fresh: &Fresh<'_>) -> Result<()> {
         said(&report, "bootstrap-token")?.1.contains("new bootstrap token"),
         "{report:#}"
     );
+    fresh.configure(&fresh.config).await
+}
+
+/// An Azure identity that the virtual machine does not have, whose metadata service is mute, or a stranger's; and one that it has.
+async fn identity(fresh: &Fresh<'_>) -> Result<()> {
+    const BAD: &str = "error azure-identity azure-identity";
+    let client = object_id("of preflight.cluster");
+    let mut config = fresh.config.clone();
+    let settings = config["azure"].as_object_mut().context("a configuration has azure")?;
+    settings.remove("bootstrapToken");
+    settings.insert("managedIdentity".to_owned(), serde_json::json!({ "clientId": client }));
+    fresh.configure(&config).await?;
+    let azure = &fresh.context.cloud().azure;
+    for (page, words, remedy) in [
+        (
+            Page::default(),
+            "the metadata service (169.254.169.254) says HTTP status 400",
+            "assign it",
+        ),
+        (
+            Page::managed(&client).wrong(Who::Metadata, How::Silence),
+            "does not answer: no answer within",
+            "azure.bootstrapToken",
+        ),
+        (
+            Page::managed(&client).wrong(Who::Metadata, How::Stranger),
+            "is not it",
+            "what stands between",
+        ),
+    ] {
+        azure.set(&fresh.host, &page)?;
+        let report = timed(fresh).await?;
+        wanted("an identity without a token", &bad(&report), &[BAD])?;
+        let told = said(&report, "azure-identity")?;
+        ensure!(told.0.contains(words) && told.1.contains(remedy), "{told:?}");
+    }
+    azure.set(&fresh.host, &Page::managed(&client))?;
+    wanted("an identity that it has", &bad(&timed(fresh).await?), &[])?;
+    azure.forget(&fresh.host)?;
     fresh.configure(&fresh.config).await
 }
 

@@ -23,6 +23,8 @@ const WAITS: [&str; 7] = [
     "stop-",
     "configure-nftables",
 ];
+/// Whom a host trusts.
+const ROOTS: &str = "/etc/pki/tls/certs/ca-bundle.crt";
 /// The agent's program in the machine.
 const AGENT: &str = "/var/lib/machines/kube1/usr/local/bin/aks-flex-node";
 
@@ -147,7 +149,7 @@ async fn made(host: &Host) -> Result<f64> {
     let files = "/var/lib/machines/kube1/etc/kubernetes /var/lib/machines/kube1/var/lib/kubelet/config.yaml \
                  /var/lib/machines/kube1/etc/systemd/system /etc/systemd/nspawn /etc/sysctl.d/99-kubernetes.conf";
     let script = format!(
-        "set -e; d=$(mktemp --directory /var/lib/machines/.bench-XXXXXX); get='curl --silent --fail --location'; s=$EPOCHREALTIME
+        "set -e; d=$(mktemp --directory /var/lib/machines/.bench-XXXXXX); get='curl --silent --fail --location --cacert {ROOTS}'; s=$EPOCHREALTIME
          sysctl --quiet --load /etc/sysctl.d/99-kubernetes.conf
          systemctl list-units --type=swap --all --no-legend --plain > /dev/null; cat /proc/swaps > /dev/null
          for p in kubelet kubectl kube-proxy; do
@@ -156,7 +158,7 @@ async fn made(host: &Host) -> Result<f64> {
          done
          {packed}$get {runc} > $d/runc &
          cp {AGENT} $d/agent &
-         wait
+         for p in $(jobs -p); do wait $p; done
          cp --recursive --parents {files} $d; find $d -type f -exec sync {{}} +; sync --file-system $d
          echo $s $EPOCHREALTIME; rm --recursive $d"
     );

@@ -25,6 +25,19 @@ pub enum Written {
     Same,
 }
 
+/// What became of a folder that was to go if it is empty.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Emptied {
+    /// It is gone.
+    Removed,
+    /// There was none, or something else is in its place.
+    Absent,
+    /// Something is mounted there.
+    Mounted,
+    /// It holds these, sorted.
+    Holds(Vec<String>),
+}
+
 impl Host {
     /// Opens a file for reading. A pipe is not waited for.
     ///
@@ -153,6 +166,29 @@ impl Host {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
                 Err(error) => Err(error),
                 Ok(()) => dir.sync(),
+            }
+        };
+        remove().map_err(|error| at("remove", path, &error))
+    }
+
+    /// Removes a folder that holds nothing.
+    ///
+    /// # Errors
+    /// It is still there on any error but that of the last directory sync.
+    pub fn remove_empty_dir(&self, path: &HostPath) -> io::Result<Emptied> {
+        let remove = || {
+            let Some((dir, found)) = self.entry(path)? else {
+                return Ok(Emptied::Absent);
+            };
+            if !found.is_dir() {
+                return Ok(Emptied::Absent);
+            }
+            match fs::remove_dir(dir.path().join(path.name())) {
+                Ok(()) => dir.sync().map(|()| Emptied::Removed),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Emptied::Absent),
+                Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => self.list(path).map(Emptied::Holds),
+                Err(error) if error.kind() == io::ErrorKind::ResourceBusy => Ok(Emptied::Mounted),
+                Err(error) => Err(error),
             }
         };
         remove().map_err(|error| at("remove", path, &error))

@@ -10,6 +10,7 @@
 //! [`HostPath`] into a path of the container by joining text.
 
 mod call;
+mod clear;
 mod dir;
 mod environment;
 mod file;
@@ -26,8 +27,9 @@ mod tree;
 mod again;
 
 pub use call::{Call, Output, ToolError};
+pub use clear::{Left, Stays};
 pub use dir::Dir;
-pub use file::Written;
+pub use file::{Emptied, Written};
 pub use host::Host;
 pub use lock::Lock;
 pub use path::{HostPath, NotPlain};

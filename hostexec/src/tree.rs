@@ -110,7 +110,7 @@ fn level(dir: &Dir, name: OsString) -> io::Result<Level> {
     })
 }
 
-fn identity(dir: &Dir) -> io::Result<(u64, u64)> {
+pub(crate) fn identity(dir: &Dir) -> io::Result<(u64, u64)> {
     let found = dir.file().metadata()?;
     Ok((found.dev(), found.ino()))
 }
@@ -136,7 +136,7 @@ fn refuse_mounts(tree: &Path, counts: impl Fn(&Path) -> bool) -> io::Result<()> 
 }
 
 /// The fifth field of a line, its octal escapes undone. Source: proc_pid_mountinfo(5).
-fn mount_point(line: &[u8]) -> Option<PathBuf> {
+pub(crate) fn mount_point(line: &[u8]) -> Option<PathBuf> {
     let field = line.split(|byte| *byte == b' ').nth(4)?;
     let mut bytes = Vec::with_capacity(field.len());
     let mut rest = field;

@@ -18,7 +18,9 @@ use crate::{
     verb::{self, Surroundings, nspawn_lifecycle},
 };
 
-pub use args::{Config, FetchBootstrapData, Ignition, Inputs, Kubelogin, Phase, PlanOf, Preflight, Spec, TokenOf};
+pub use args::{
+    Config, FetchBootstrapData, Ignition, Inputs, Kubelogin, Phase, PlanOf, Preflight, Printed, Spec, TokenOf,
+};
 
 /// The node agent of AKS Flex nodes.
 #[derive(Parser)]
@@ -47,9 +49,9 @@ pub enum Command {
     Daemon(Config),
     /// Tells whether the host can become a node, and what to do where it can't. Changes nothing.
     Preflight(Preflight),
-    /// Will remove the node from the host: not part of this release yet.
+    /// Takes the node and its agent off this host, and tells what was removed, what stays, and what could not be removed.
     #[command(alias = "unbootstrap")]
-    Reset,
+    Reset(Printed),
     /// Prints the Ignition config made of a folder of inputs.
     Ignition(Ignition),
     /// Prints a token of the host's Azure identity.
@@ -103,7 +105,7 @@ impl Command {
             Self::Bootstrap(_)
             | Self::Start(_)
             | Self::Daemon(_)
-            | Self::Reset
+            | Self::Reset(_)
             | Self::RecoverAgentUpgrade { .. }
             | Self::NspawnLifecycle { .. } => Sink::Journal,
         }
@@ -173,7 +175,7 @@ impl Command {
             Self::Bootstrap(_) | Self::Start(_) | Self::Daemon(_) | Self::NspawnLifecycle { .. } => {
                 here.machined().await?
             }
-            Self::Reset | Self::RecoverAgentUpgrade { .. } => here.machined_or_warn().await,
+            Self::Reset(_) | Self::RecoverAgentUpgrade { .. } => here.machined_or_warn().await,
             // Preflight says itself what doesn't answer.
             Self::Ignition(_)
             | Self::Version
@@ -190,10 +192,10 @@ impl Command {
                 of: PlanOf::Start { config, output },
             } => verb::plan_start(here, &config.path, output).await,
             Self::Daemon(config) => verb::daemon(here, &config.path).await,
-            Self::Reset => Err(Failure::NotYet {
-                command: "reset",
-                instead: "provision the host anew to remove the node",
-            }),
+            Self::Plan {
+                of: PlanOf::Reset(printed),
+            } => verb::plan_reset(here, printed.output()),
+            Self::Reset(printed) => verb::reset(here, printed.output()).await,
             Self::Ignition(Ignition { dir, spec }) => verb::ignition(here, &dir, spec.into()),
             Self::Version => {
                 let printed = write!(io::stdout(), "{}", verb::version());
@@ -257,7 +259,7 @@ mod tests {
     fn commands_go_by_their_other_names_too() {
         let parse = |line: &str| Cli::try_parse_from(line.split(' ')).map(|cli| cli.command);
         assert!(matches!(parse("x agent --config /c"), Ok(Command::Daemon(Config { path })) if path == "/c"));
-        assert!(matches!(parse("x unbootstrap"), Ok(Command::Reset)));
+        assert!(matches!(parse("x unbootstrap"), Ok(Command::Reset(_))));
         assert!(matches!(
             parse("x nspawn-lifecycle pre-start kube2"),
             Ok(Command::NspawnLifecycle {
@@ -302,10 +304,8 @@ mod tests {
             assert!(matches!(failure, Failure::Machined(_)), "{line}: {failure}");
             assert_eq!(failure.exit(), Exit::Failed);
         }
-        assert!(matches!(
-            run("x reset").await,
-            Err(Failure::NotYet { command: "reset", .. })
-        ));
+        // There is nothing on this host, and it says so.
+        assert_eq!(run("x reset").await.unwrap(), Exit::Done);
         assert!(!matches!(
             run("x recover-agent-upgrade").await,
             Err(Failure::Machined(_))

@@ -22,6 +22,7 @@ mod identity;
 mod judge;
 mod local;
 pub mod recover;
+pub mod reset;
 mod resolver;
 pub mod switch;
 mod teller;

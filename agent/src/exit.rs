@@ -80,6 +80,15 @@ pub enum Failure {
     /// kubelet's credential plugin was called in a way that can't work.
     #[error("no token can be had")]
     Call(#[from] azure::BadCall),
+    /// Somebody else is at it.
+    #[error("{what}")]
+    Busy {
+        /// What to do.
+        what: &'static str,
+    },
+    /// The reset's own unit can't take over.
+    #[error("the reset can't be begun")]
+    Reset(#[from] daemon::reset::Error),
     /// Azure gives no token.
     #[error("no token can be had")]
     Azure(#[from] azure::Error),
@@ -112,6 +121,8 @@ impl Failure {
             | Self::Tool(_)
             | Self::Host { .. }
             | Self::Machined(_)
+            | Self::Busy { .. }
+            | Self::Reset(_)
             | Self::NotYet { .. } => true,
         };
         if may_pass { Exit::Failed } else { Exit::Never }

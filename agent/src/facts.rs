@@ -1,11 +1,15 @@
 //! The host as it was found: what a plan may depend on besides the settings.
 
+mod remains;
+
 use std::collections::BTreeMap;
 
 use hostexec::HostPath;
 use units::host::Family;
 
 use crate::model::{Arch, MachineName, Secret};
+
+pub use remains::{Folder, Remains};
 
 /// What one look at the host saw.
 #[derive(Clone, Debug, PartialEq, Eq)]

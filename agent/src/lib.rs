@@ -8,6 +8,8 @@ pub mod config;
 
 pub mod bootstrap;
 pub mod facts;
+pub mod ledger;
+pub mod removal;
 pub mod step;
 
 pub mod offline;
@@ -15,6 +17,7 @@ pub mod offline;
 pub mod plan;
 pub mod preflight;
 
+pub mod reset;
 pub mod upgrade;
 
 pub mod operation;
@@ -31,6 +34,8 @@ pub mod containerd;
 pub mod bundle;
 
 pub mod apply;
+
+pub mod remove;
 
 pub mod azure;
 pub mod cluster;

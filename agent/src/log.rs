@@ -96,6 +96,12 @@ impl Log {
         tracing::callsite::rebuild_interest_cache();
     }
 
+    /// The file in that folder that a log goes into.
+    #[must_use]
+    pub fn file(dir: &HostPath) -> HostPath {
+        dir.join(FILE).expect("the file's name is plain")
+    }
+
     /// Logs to a file of the host as well. A log without its file is still a log: a failure only warns.
     pub fn add_file(&self, host: &Host, dir: &HostPath) {
         match open(host, dir) {

@@ -1,5 +1,7 @@
 //! Looks at the host. Reads, and changes nothing.
 
+mod remains;
+
 use std::{io, os::unix::fs::MetadataExt as _};
 
 use hostexec::{Host, HostPath};
@@ -9,6 +11,8 @@ use crate::{
     facts::{Existing, Facts, Gpu, OsRelease, Presence, Rootfs},
     model::{Arch, MachineName, Secret},
 };
+
+pub use remains::{is_mounted, remains};
 
 /// The mark of a whole file system, at its root; written last. It holds the image's name.
 pub const ROOTFS_MARK: HostPath = HostPath::fixed("/.aks-flex-node-rootfs");

@@ -118,6 +118,8 @@ pub enum Admission {
         /// Which.
         to: ImageRef,
     },
+    /// The node is to go, and its agent.
+    Reset,
     /// It ends at once as failed.
     Deny {
         /// In a word.
@@ -224,7 +226,9 @@ pub fn admit(operation: &Operation, me: &Me, known: Known<'_>) -> Admission {
                     None => Admission::Upgrade { to: wanted.to },
                 },
             },
-            Kind::NodeReboot | Kind::AgentReset => Admission::Deny {
+            Kind::AgentReset if *upgrade != Upgrade::Idle => Admission::Wait,
+            Kind::AgentReset => Admission::Reset,
+            Kind::NodeReboot => Admission::Deny {
                 reason: Denial::UnsupportedOperation,
                 message: "this version of the agent can't carry out this kind of operation yet; nothing was done"
                     .into(),

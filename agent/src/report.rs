@@ -203,7 +203,9 @@ fn is_token(word: &str) -> bool {
         .is_some_and(|(id, secret)| part(id, 6) && part(secret, 16))
 }
 
-fn bounded(text: &str) -> String {
+/// The text, its middle left out where it is longer than a status takes.
+#[must_use]
+pub fn bounded(text: &str) -> String {
     if text.len() <= LONGEST {
         return text.to_owned();
     }

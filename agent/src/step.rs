@@ -319,7 +319,13 @@ impl Sysctl {
     /// Where the kernel shows it.
     #[must_use]
     pub fn path(&self) -> HostPath {
-        HostPath::new(format!("/proc/sys/{}", self.key.replace('.', "/"))).expect("the table's keys are plain")
+        Self::path_of(self.key).expect("the table's keys are plain")
+    }
+
+    /// The same for any name; none where it is no plain one.
+    #[must_use]
+    pub fn path_of(key: &str) -> Option<HostPath> {
+        HostPath::new(format!("/proc/sys/{}", key.replace('.', "/"))).ok()
     }
 }
 

@@ -271,8 +271,11 @@ fn a_command_line_that_cannot_work_is_told_what_to_write() {
 }
 
 #[test]
-fn reset_does_not_pretend() {
-    assert!(message(&["reset"], 1).starts_with("`reset` is not part of this release yet"));
+fn a_plan_of_a_reset_changes_nothing_and_can_be_read_by_a_program() {
+    let output = run(&["plan", "reset", "--json"]);
+    assert_eq!(output.status.code(), Some(0));
+    let plan: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(plan.as_array().is_some_and(|plan| !plan.is_empty()), "{plan}");
 }
 
 #[test]

@@ -8,10 +8,10 @@ use std::{fs, path::Path};
 const ORDER: &[&[&str]] = &[
     &["model"],
     &["config"],
-    &["bootstrap", "facts", "step", "offline"],
-    &["plan", "preflight", "upgrade"],
+    &["bootstrap", "facts", "step", "ledger", "removal", "offline"],
+    &["plan", "preflight", "upgrade", "reset"],
     &["operation", "report"],
-    &["observe", "store", "fetch", "containerd", "bundle", "apply"],
+    &["observe", "store", "fetch", "containerd", "bundle", "apply", "remove"],
     &["cluster", "azure"],
     &["look"],
     &["exit", "log", "daemon", "verb"],

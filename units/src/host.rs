@@ -15,6 +15,8 @@ pub const NFTABLES_FLUSH: &str = "nftables-flush.service";
 pub const STATIC_ROUTES: &str = "static-routes.service";
 /// The unit that looks whether routes hide a network of the cluster.
 pub const ROUTE_OVERLAP: &str = "check-route-overlap.service";
+/// By this the kernel knows the routes that were set, as those of nobody else: a number of `rt_protos` that no program has.
+pub const ROUTE_PROTOCOL: &str = "173";
 /// What it reads. Source: node-agent.md 5.2.3.
 const CLEAR: &str = "/etc/unbounded/kube/nftables-clear.nft";
 const ROUTES_SCRIPT: &str = "/etc/aks-flex-node/static-routes.sh";
@@ -197,7 +199,7 @@ pub fn static_routes(routes: &[Route]) -> [HostFile; 2] {
         .collect();
     let text = filled(
         include_str!("../files/static-routes.sh.in"),
-        &[("routes", &lines.join("\n"))],
+        &[("protocol", ROUTE_PROTOCOL), ("routes", &lines.join("\n"))],
     );
     let values = [("machines", &*machines()), ("script", ROUTES_SCRIPT)];
     [

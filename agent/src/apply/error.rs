@@ -138,7 +138,9 @@ pub enum Error {
         folder: String,
     },
     /// The machine runs another image than the one wanted.
-    #[error("{folder} holds another image, and the machine runs: write that image, or provision the host anew")]
+    #[error(
+        "{folder} holds another image, and the machine runs: write that image, or reset the host (`systemctl start aks-flex-node-reset`)"
+    )]
     InUse {
         /// The machine's folder.
         folder: String,

@@ -8,6 +8,7 @@ mod download;
 mod error;
 mod file;
 mod filter;
+mod ledger;
 mod machine;
 mod origin;
 mod rootfs;
@@ -128,7 +129,12 @@ fn walk<'a>(plan: &'a Plan, context: &'a Context) -> Pin<Box<dyn Future<Output =
 async fn perform(task: &Task, context: &Context) -> Result<(), Failed> {
     let started = Instant::now();
     tracing::info!(task = task.name, "started");
-    let outcome = std::panic::AssertUnwindSafe(make_true(&task.step, context))
+    // Save, then do.
+    let noted = async {
+        ledger::record(&context.host, &task.step).await?;
+        make_true(&task.step, context).await
+    };
+    let outcome = std::panic::AssertUnwindSafe(noted)
         .catch_unwind()
         .await
         .unwrap_or_else(|panic| Err(Error::panicked(&*panic)));

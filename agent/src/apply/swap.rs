@@ -2,7 +2,7 @@
 
 use hostexec::{Host, HostPath, Tool};
 
-use super::{Error, unit};
+use super::{Error, ledger, unit};
 
 /// What the kernel swaps to; its first line names the columns.
 const SWAPS: HostPath = HostPath::fixed("/proc/swaps");
@@ -20,7 +20,9 @@ pub(super) async fn off(host: &Host) -> Result<(), Error> {
         "--no-pager",
     ];
     let listed = host.run(Tool::Systemctl, &line).await?.stdout;
-    for unit in to_mask(&listed) {
+    let units = to_mask(&listed);
+    ledger::record_units(host, &units).await?;
+    for unit in units {
         if unit::is_own_file(host, &unit)? {
             unit::disable(host, &unit).await?;
         } else if !unit.starts_with(ALIAS) {

@@ -280,16 +280,25 @@ async fn a_machine_that_does_not_answer_is_told_with_its_last_words() {
 
 #[tokio::test]
 async fn a_machine_is_enabled_together_with_the_target_that_starts_machines() {
+    // For the ledger: how it was before.
+    let noted = "systemctl show --property=UnitFileState --property=ActiveState machines.target";
     let asked = "systemctl is-enabled machines.target";
     let bed = Bed::new(&[("machinectl", ""), ("systemctl", "[ $1 = enable ] || echo disabled")]);
     bed.make(Step::MachineEnabled { machine: MACHINE }).await.unwrap();
     assert_eq!(
         bed.calls(),
-        ["machinectl enable kube1", asked, "systemctl enable machines.target"]
+        [
+            noted,
+            "machinectl enable kube1",
+            asked,
+            "systemctl enable machines.target"
+        ]
     );
     let bed = Bed::new(&[("machinectl", ""), ("systemctl", "echo enabled")]);
     bed.make(Step::MachineEnabled { machine: MACHINE }).await.unwrap();
-    assert_eq!(bed.calls(), ["machinectl enable kube1", asked]);
+    assert_eq!(bed.calls(), [noted, "machinectl enable kube1", asked]);
+    bed.make(Step::MachineEnabled { machine: MACHINE }).await.unwrap();
+    assert_eq!(bed.calls()[3..], ["machinectl enable kube1", asked], "it is noted once");
 }
 
 #[tokio::test]

@@ -12,6 +12,8 @@ use crate::{
 /// What can be planned.
 #[derive(Subcommand)]
 pub enum PlanOf {
+    /// What `reset` would do.
+    Reset(Printed),
     /// What `start` would do.
     Start {
         /// The configuration.
@@ -21,6 +23,23 @@ pub enum PlanOf {
         #[arg(long, value_enum, default_value = "text")]
         output: Output,
     },
+}
+
+/// How it is printed.
+#[derive(Args)]
+pub struct Printed {
+    #[arg(long, value_enum, default_value = "text", help = "For a person, or JSON")]
+    output: Output,
+    #[arg(long, conflicts_with = "output", help = "The same as `--output json`")]
+    json: bool,
+}
+
+impl Printed {
+    /// What was asked for.
+    #[must_use]
+    pub fn output(&self) -> Output {
+        if self.json { Output::Json } else { self.output }
+    }
 }
 
 /// Where the configuration is.

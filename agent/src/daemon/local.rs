@@ -6,7 +6,7 @@ use image::ImageRef;
 use tracing::{error, warn};
 use units::AgentUnit;
 
-use super::{candidate, switch};
+use super::{candidate, reset, switch};
 use crate::apply::{self, Context};
 use crate::model::{MachineName, chain};
 use crate::plan;
@@ -27,6 +27,9 @@ impl Local {
     /// Makes units and the machine's program those of this agent. A failure is logged: an agent with the units of the one
     /// before is better than none.
     pub(super) async fn converge(&self, standing: Standing) {
+        if reset::is_under_way(&self.host) {
+            return;
+        }
         let upgrade = match standing {
             Standing::Settled => plan::Upgrade::None,
             Standing::Unjudged => plan::Upgrade::Pending,

@@ -9,7 +9,7 @@ use tokio::time::sleep;
 use tracing::{error, info, warn};
 
 use super::driver::Driver;
-use super::{LONGEST_PAUSE, PAUSE, candidate, local, switch};
+use super::{LONGEST_PAUSE, PAUSE, candidate, local, reset, switch};
 use crate::cluster::{Error, Seen, Standing, jitter};
 use crate::model::chain;
 use crate::operation::{self, Admission, Known, Operation, Phase};
@@ -100,6 +100,10 @@ impl Worker<'_> {
 
     /// Looks at every operation once and sees to the first that needs it.
     async fn pass(&mut self, running: &ImageRef) -> Result<Next, Error> {
+        // Asked for by an operation or a deletion, it goes before all else, and ends this agent.
+        if self.driver.settle_reset().await {
+            return Ok(Next::Again);
+        }
         let seen = self.seen.borrow_and_update().clone();
         if !seen.whole {
             return Ok(Next::News);
@@ -151,7 +155,8 @@ impl Worker<'_> {
                         Next::At(_) | Next::News | Next::Again => Next::At(time),
                     };
                 }
-                Admission::Deny { .. } | Admission::Upgrade { .. } if self.driver.teller.has_ended(&operation.uid) => {}
+                Admission::Deny { .. } | Admission::Upgrade { .. } | Admission::Reset
+                    if self.driver.teller.has_ended(&operation.uid) => {}
                 Admission::Deny { reason, message } => {
                     self.driver
                         .teller
@@ -162,24 +167,58 @@ impl Worker<'_> {
                     self.upgrade(&operation, to, running).await?;
                     return Ok(Next::Again);
                 }
+                Admission::Reset => {
+                    self.reset(&operation).await?;
+                    return Ok(Next::Again);
+                }
             }
         }
         Ok(next)
     }
 
-    async fn upgrade(&mut self, operation: &Operation, to: ImageRef, running: &ImageRef) -> Result<(), Error> {
+    /// The operation, if it still is the one that was seen, with what its end needs to know.
+    async fn order(&mut self, operation: &Operation) -> Result<Option<Order>, Error> {
         let client = self.driver.teller.client().await;
         if client.current(&operation.name, &operation.uid).await? == Standing::NotCurrent {
             self.driver.teller.note_ended(&operation.uid);
-            return Ok(());
+            return Ok(None);
         }
-        let order = Order {
+        Ok(Some(Order {
             name: operation.name.clone(),
             uid: operation.uid.clone(),
             generation: client.machine_generation(self.driver.node.as_str()).await?,
             machine: self.driver.around.machine.map(|machine| machine.to_string()),
             daemon: self.instance.clone(),
             started_at: Timestamp::now(),
+        }))
+    }
+
+    async fn reset(&mut self, operation: &Operation) -> Result<(), Error> {
+        let Some(order) = self.order(operation).await? else {
+            return Ok(());
+        };
+        info!(operation = order.name, "operation taken");
+        if let Err(error) = reset::ask_for(self.driver.host, order) {
+            let what = "the reset can't be recorded, and so was not begun";
+            self.not_begun(operation, what, &error).await;
+        }
+        Ok(())
+    }
+
+    async fn not_begun(&mut self, operation: &Operation, what: &str, error: &dyn std::error::Error) {
+        let end = End {
+            phase: "Failed",
+            reason: "ExecutionFailed",
+            message: report::clean(&format!("{what}: {}", chain(error))),
+            started_at: None,
+            generation: 0,
+        };
+        self.driver.teller.publish(&operation.name, &operation.uid, &end).await;
+    }
+
+    async fn upgrade(&mut self, operation: &Operation, to: ImageRef, running: &ImageRef) -> Result<(), Error> {
+        let Some(order) = self.order(operation).await? else {
+            return Ok(());
         };
         info!(operation = order.name, image = %to, "operation taken");
         let asked = Event::Asked {
@@ -198,17 +237,8 @@ impl Worker<'_> {
             }
             // Without a journal nothing is begun (fc_r12).
             Err(error) => {
-                let end = End {
-                    phase: "Failed",
-                    reason: "ExecutionFailed",
-                    message: report::clean(&format!(
-                        "the upgrade can't be recorded, and so was not begun: {}",
-                        chain(&error)
-                    )),
-                    started_at: None,
-                    generation: 0,
-                };
-                self.driver.teller.publish(&operation.name, &operation.uid, &end).await;
+                let what = "the upgrade can't be recorded, and so was not begun";
+                self.not_begun(operation, what, &error).await;
             }
         }
         Ok(())

@@ -166,19 +166,24 @@ fn what_another_machine_may_be_at_is_left_to_it() {
 
 #[test]
 fn what_can_not_be_done_yet_is_said_and_not_pretended() {
-    for kind in [Kind::NodeReboot, Kind::AgentReset] {
-        assert!(matches!(
-            known(&operation(kind, Phase::New), &me(), &Upgrade::Idle),
-            Admission::Deny {
-                reason: Denial::UnsupportedOperation,
-                ..
-            }
-        ));
-    }
+    assert!(matches!(
+        known(&operation(Kind::NodeReboot, Phase::New), &me(), &Upgrade::Idle),
+        Admission::Deny {
+            reason: Denial::UnsupportedOperation,
+            ..
+        }
+    ));
     assert_eq!(
         known(&operation(Kind::AgentUpgrade, Phase::Unknown), &me(), &Upgrade::Idle),
         Admission::Ignore
     );
+}
+
+#[test]
+fn a_reset_waits_for_an_upgrade_that_is_going_on() {
+    let reset = operation(Kind::AgentReset, Phase::New);
+    assert_eq!(known(&reset, &me(), &Upgrade::Idle), Admission::Reset);
+    assert_eq!(known(&reset, &me(), &busy("u-1")), Admission::Wait);
 }
 
 #[test]

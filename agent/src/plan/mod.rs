@@ -4,10 +4,10 @@
 //!  Settings + Facts ─▶ Goal ─┬─▶ start      a host without a node gets one
 //!                            ├─▶ lifecycle  a machine's settings follow its host's devices
 //!                            └─▶ converge   units and programs follow the agent that runs
+//!  Remains + Ledger ─▶ reset     all that is ours goes
 //! ```
 //!
-//! Later issues add `repave` (the alternate machine takes over), `reset` (all that is ours goes) and `root` (the binary
-//! install's folder) beside these.
+//! Later issues add `repave` (the alternate machine takes over) and `root` (the binary install's folder) beside these.
 
 mod containerd;
 mod converge;
@@ -19,6 +19,7 @@ mod machine;
 mod nspawn;
 mod problems;
 mod programs;
+pub mod reset;
 mod sources;
 mod start;
 

@@ -5,5 +5,7 @@ pub mod credentials;
 pub mod failures;
 pub mod inputs;
 pub mod journal;
+pub mod ledger;
+pub mod reset;
 pub mod selection;
 pub mod state;

@@ -23,7 +23,7 @@ use crate::{
 pub async fn bootstrap(here: &Surroundings, options: impl IntoIterator<Item = (Key, String)>) -> Result<Exit, Failure> {
     let Configured { settings, base } = configure(here, options).await?;
     here.log.set_level(settings.log_level());
-    here.log.add_file(&here.host, settings.log_dir());
+    here.log_to(settings.log_dir());
     let exit = match start::join(here, &settings).await {
         Err(failure) if failure.exit() == Exit::Failed => {
             preflight::explain(here, &settings).await;

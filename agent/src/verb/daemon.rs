@@ -17,7 +17,7 @@ use crate::{
 /// The configuration can't work.
 pub async fn daemon(here: &Surroundings, path: &str) -> Result<Exit, Failure> {
     let settings = here.settings(path)?;
-    here.log.add_file(&here.host, settings.log_dir());
+    here.log_to(settings.log_dir());
     let container = match here.mode {
         Mode::Container => Some(Host::rooted(Path::new("/"))),
         Mode::Binary => None,

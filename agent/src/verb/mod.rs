@@ -10,6 +10,7 @@ pub mod nspawn_lifecycle;
 mod plan;
 mod preflight;
 mod recover;
+mod reset;
 mod self_check;
 mod start;
 mod version;
@@ -17,7 +18,7 @@ mod version;
 use std::path::Path;
 use std::time::Duration;
 
-use hostexec::{Call, Host, Tool};
+use hostexec::{Call, Host, HostPath, Tool};
 use nix::sys::resource::{Resource, setrlimit};
 use tokio::signal::unix::{SignalKind, signal};
 use units::AgentUnit;
@@ -25,8 +26,11 @@ use units::AgentUnit;
 use crate::{
     config::{self, Identity, Settings},
     exit::{Exit, Failure},
+    ledger::Thing,
     log::Log,
     model::Mode,
+    plan::reset::names::is_by_name,
+    store,
 };
 
 pub use bootstrap::bootstrap;
@@ -37,6 +41,7 @@ pub use kubelogin::{Binding, Login, kubelogin};
 pub use plan::plan_start;
 pub use preflight::{Asked, preflight};
 pub use recover::recover;
+pub use reset::{plan_reset, reset};
 pub use self_check::self_check;
 pub use start::start;
 pub use version::version;
@@ -97,6 +102,18 @@ impl Surroundings {
         self.log.set_level(loaded.settings.log_level());
         self.tell(&loaded);
         Ok(loaded.settings)
+    }
+
+    /// Has the log go into a file, too, which a reset knows again.
+    pub fn log_to(&self, dir: &HostPath) {
+        let file = Log::file(dir);
+        if !is_by_name(&file)
+            && let Err(error) = store::ledger::add(&self.host, vec![Thing::Log { path: file }])
+        {
+            tracing::warn!(%dir, %error, "no log file: it can't be recorded");
+            return;
+        }
+        self.log.add_file(&self.host, dir);
     }
 
     /// Names what the configuration says without effect.

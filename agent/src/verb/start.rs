@@ -21,7 +21,7 @@ use crate::{
 /// What was done stays; the next try goes on from there.
 pub async fn start(here: &Surroundings, path: &str) -> Result<Exit, Failure> {
     let settings = here.settings(path)?;
-    here.log.add_file(&here.host, settings.log_dir());
+    here.log_to(settings.log_dir());
     join(here, &settings).await
 }
 

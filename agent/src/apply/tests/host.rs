@@ -54,11 +54,11 @@ async fn na_r23_swap_is_off_once_and_one_that_stays_is_an_error() {
     let table = "Filename\tType\tSize\tUsed\tPriority\n/swap.img file 1 0 -2\n";
     bed.put("proc/swaps", table);
     bed.make(Step::SwapOff).await.unwrap();
-    assert_eq!(bed.calls()[1..], ["systemctl mask --now swap.img.swap", "swapoff -a"]);
+    assert_eq!(bed.calls()[2..], ["systemctl mask --now swap.img.swap", "swapoff -a"]);
     // A second time there is nothing to do.
     bed.put("units", "swap.img.swap masked inactive dead swap.img.swap\n");
     bed.make(Step::SwapOff).await.unwrap();
-    assert_eq!(bed.calls().len(), 4);
+    assert_eq!(bed.calls().len(), 5);
     bed.put("proc/swaps", table);
     bed.put("stubborn", "");
     let error = bed.fails(Step::SwapOff).await;

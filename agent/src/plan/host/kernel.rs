@@ -27,20 +27,24 @@ const SYSCTLS: [Sysctl; 13] = {
     ]
 };
 
-/// The values now and at every boot.
-pub(super) fn configure() -> Plan {
+/// What is written of them on the host.
+pub(in crate::plan) fn file() -> File {
     let text: String = SYSCTLS
         .iter()
         .map(|sysctl| format!("{} = {}\n", sysctl.key, sysctl.value))
         .collect();
-    let file = File::open(
+    File::open(
         Place::Host,
         HostPath::fixed("/etc/sysctl.d/99-kubernetes.conf"),
         0o644,
         text,
-    );
+    )
+}
+
+/// The values now and at every boot.
+pub(super) fn configure() -> Plan {
     Plan::Serial(vec![
-        Plan::task("write-sysctls", Step::Files(vec![file])),
+        Plan::task("write-sysctls", Step::Files(vec![file()])),
         Plan::task("configure-os", Step::Sysctls(SYSCTLS.to_vec())),
     ])
 }

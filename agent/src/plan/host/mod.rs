@@ -4,7 +4,7 @@
 
 mod docker;
 mod filter;
-mod kernel;
+pub(super) mod kernel;
 mod routes;
 mod swap;
 

@@ -142,8 +142,8 @@ pub fn propagation(seen: &Seen<String>) -> Finding {
 #[must_use]
 pub fn existing(seen: &Seen<Vec<String>>, mode: Mode) -> Vec<Finding> {
     const CONTAINER: Remedy = Remedy::new(
-        "a reset is needed before this host can join anew: provision it anew, or, if a join was cut short here, let the bootstrap unit go on \
-         with it and ignore this check",
+        "a reset is needed before this host can join anew: `systemctl start aks-flex-node-reset`; or, if a join was cut short here, let the \
+         bootstrap unit go on with it and ignore this check",
     );
     const BINARY: Remedy = Remedy::new("a reset is needed before this host can join anew: run `aks-flex-node reset`");
     let check = Check::ExistingDeployment;

@@ -2,6 +2,7 @@
 
 mod boot;
 mod door;
+mod reset;
 mod unpack;
 mod upgrade;
 
@@ -79,6 +80,7 @@ async fn measure(bed: &Bed, ingredients: &Ingredients, options: &cli::Bench) -> 
     figures.extend(step("host-exec", door::measure(&host)).await?);
     figures.push(step("ctr run", container(&host, &product.image, &cloud.images.busybox)).await?);
     figures.extend(step("upgrades", upgrade::measure(&host, &cloud, &product)).await?);
+    figures.push(step("reset", reset::measure(&host, &cloud)).await?);
     Ok(figures)
 }
 

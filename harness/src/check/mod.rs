@@ -14,6 +14,7 @@ mod join;
 mod node;
 mod preflight;
 mod report;
+mod reset;
 mod runner;
 mod upgrade;
 
@@ -77,6 +78,7 @@ pub(crate) fn all() -> Vec<Check> {
         .chain(host::CHECKS)
         .chain(join::CHECKS)
         .chain(node::CHECKS)
+        .chain(reset::CHECKS)
         .chain(agent::CHECKS)
         .chain(hostexec::CHECKS)
         .chain(image::CHECKS)

@@ -20,7 +20,7 @@ use std::{
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
     process::{Child, Command},
-    time::timeout,
+    time::{sleep, timeout},
 };
 
 /// The program that enters the host, in the agent's image.
@@ -33,6 +33,9 @@ const STDOUT_LIMIT: usize = 16 << 20;
 const STDERR_LIMIT: usize = 4 << 10;
 /// How long a tool has between being asked to end and being killed, and its streams after its end.
 const GRACE: Duration = Duration::from_secs(1);
+/// How long a program that is being written is waited for, and how often it is tried.
+const BUSY: Duration = Duration::from_secs(1);
+const AGAIN: Duration = Duration::from_millis(10);
 
 /// The host underneath, by its root and by the way its tools are run.
 #[derive(Clone, Debug)]
@@ -115,7 +118,7 @@ impl Host {
             line: line.to_owned(),
             source,
         };
-        let mut running = Running::start(self.command(call, program)).map_err(failed)?;
+        let mut running = Running::start(self.command(call, program)).await.map_err(failed)?;
         let Answer { status, stdout, stderr } = match timeout(call.limit, running.answer(call.stdin)).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(Trouble::Io(source))) => return Err(failed(source)),
@@ -209,8 +212,18 @@ struct Running {
 }
 
 impl Running {
-    fn start(mut command: Command) -> io::Result<Self> {
-        let child = command.spawn()?;
+    /// A program that somebody writes at this moment can't be run ([`io::ErrorKind::ExecutableFileBusy`]), and can soon after: an
+    /// update writes it, or a process that is being made holds its writer's file for a moment longer.
+    async fn start(mut command: Command) -> io::Result<Self> {
+        let until = Instant::now() + BUSY;
+        let child = loop {
+            match command.spawn() {
+                Err(error) if error.kind() == io::ErrorKind::ExecutableFileBusy && Instant::now() < until => {
+                    sleep(AGAIN).await;
+                }
+                spawned => break spawned?,
+            }
+        };
         let group = child.id().and_then(|id| i32::try_from(id).ok()).map(Pid::from_raw);
         Ok(Self { child, group })
     }

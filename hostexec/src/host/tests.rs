@@ -242,3 +242,21 @@ fn fc_h3_hostile_variables_do_not_reach_a_tool() {
         assert!(has(line), "{line} in {seen}");
     }
 }
+
+#[tokio::test]
+async fn a_program_that_is_being_written_is_waited_for() {
+    let (dir, host) = host("echo done");
+    let writer = fs::File::options()
+        .append(true)
+        .open(dir.path().join("bin/systemctl"))
+        .unwrap();
+    let error = host.run(Tool::Systemctl, &["a"]).await.unwrap_err();
+    assert!(error.to_string().contains("systemctl a"), "{error}");
+    let run = host.run(Tool::Systemctl, &["a"]);
+    let written = async {
+        sleep(AGAIN * 3).await;
+        drop(writer);
+    };
+    let (output, ()) = tokio::join!(run, written);
+    assert_eq!(output.unwrap().stdout, "done\n");
+}

@@ -79,7 +79,8 @@ fn a_room_imports_only_from_rooms_named_before_it() {
     for entry in fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/src")).unwrap() {
         let path = entry.unwrap().path();
         let room = path.file_stem().unwrap().to_str().unwrap().to_owned();
-        if ["lib", "main"].contains(&room.as_str()) {
+        // The snapshots are of the tests in rooms that are one file.
+        if ["lib", "main", "snapshots"].contains(&room.as_str()) {
             continue;
         }
         if rank(&room).is_none() {

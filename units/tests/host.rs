@@ -120,10 +120,10 @@ fn what_a_route_lacks_is_taken_from_the_default_route() {
     assert_eq!(run(dir.path(), &script.text), (0, String::new()));
     assert_eq!(
         fs::read_to_string(dir.path().join("log")).unwrap(),
-        "-4 route replace 10.1.0.0/16 via 10.0.0.1 dev eth0\n\
-         -4 route replace 10.2.0.0/16 via 10.9.0.1 dev eth1 metric 7\n\
-         -4 route replace 10.3.0.0/16 via 10.0.0.9 dev eth0\n\
-         -4 route replace 10.4.0.0/16 via 10.9.0.9 dev eth1\n"
+        "-4 route replace 10.1.0.0/16 via 10.0.0.1 dev eth0 proto 173\n\
+         -4 route replace 10.2.0.0/16 via 10.9.0.1 dev eth1 proto 173 metric 7\n\
+         -4 route replace 10.3.0.0/16 via 10.0.0.9 dev eth0 proto 173\n\
+         -4 route replace 10.4.0.0/16 via 10.9.0.9 dev eth1 proto 173\n"
     );
 }
 
@@ -146,7 +146,7 @@ fn a_route_that_cannot_be_set_fails_and_keeps_no_other_from_being_set() {
     );
     assert_eq!(
         fs::read_to_string(dir.path().join("log")).unwrap(),
-        "-4 route replace 10.4.0.0/16 via 10.9.0.9 dev eth1\n"
+        "-4 route replace 10.4.0.0/16 via 10.9.0.9 dev eth1 proto 173\n"
     );
 }
 

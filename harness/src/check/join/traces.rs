@@ -9,7 +9,7 @@ use super::Context;
 use crate::host::Host;
 
 /// Files and links below `/etc`, with their modes: the agent's and those that its Ignition config brought. `*` stands for the rest of a name.
-const OURS: [&str; 27] = [
+const OURS: [&str; 28] = [
     "f 600 aks-flex-node-agent.env",
     "f 600 aks-flex-node/config.json",
     "f 600 aks-flex-node/daemon-credentials/client.crt",
@@ -18,6 +18,7 @@ const OURS: [&str; 27] = [
     "l 777 aks-flex-node/daemon-credentials/daemon-controller-current.pem",
     "f 600 aks-flex-node/daemon-state.json",
     "f 600 aks-flex-node/daemon-state.json.sha256",
+    "f 600 aks-flex-node/ledger.json",
     "f 644 sysctl.d/99-kubernetes.conf",
     "f 644 systemd/nspawn/kube1.nspawn",
     "f 644 systemd/system-preset/20-ignition.preset",

@@ -7,6 +7,8 @@ use anyhow::{Result, ensure};
 
 use super::Context;
 use crate::host::Host;
+use crate::node::READY;
+use crate::wait;
 
 /// Files and links below `/etc`, with their modes: the agent's and those that its Ignition config brought. `*` stands for the rest of a name.
 const OURS: [&str; 28] = [
@@ -66,12 +68,13 @@ const THE_HOSTS: [&str; 14] = [
 ];
 
 /// Folders and files outside `/etc` that bear the agent's name or its reference's. The machine and containerd's store are not looked into.
-const ELSEWHERE: [&str; 5] = [
+const ELSEWHERE: [&str; 6] = [
     "d 755 /var/lib/unbounded",
     "d 750 /var/log/aks-flex-node",
     "f 600 /var/log/aks-flex-node/aks-flex-node.log",
     "d 700 /run/aks-flex-node-agent",
     "f 600 /run/aks-flex-node-agent-upgrade.lock",
+    "f 600 /run/aks-flex-node-ledger.lock",
 ];
 
 /// What `find` passes over: what is no disk, the image's own (read-only) and the bed's, containerd's store, the machine.
@@ -86,6 +89,12 @@ pub(super) async fn nothing_on_host(context: &Context) -> Result<()> {
     let host = context.shared().await?;
     let there = programs(&host).await?;
     ensure!(there.is_empty(), "programs of the agent are on the host: {there}");
+    // The daemon asks for it once the node has joined.
+    wait::until_true("the daemon has a certificate", READY, async || {
+        host.exists("/etc/aks-flex-node/daemon-credentials/daemon-controller-current.pem")
+            .await
+    })
+    .await?;
     let etc = entries(
         &host,
         "cd /etc; find . -mindepth 1 ! -type d -printf '%y %m %P\\n'",

@@ -19,12 +19,14 @@ echo '{' > /etc/aks-flex-node/config.json
 : > /etc/aks-flex-node/ledger.json
 chattr +i /var/lib/machines/kube1/etc/hostname /var/lib/machines/kube1/etc 2> /dev/null || :
 cp /var/lib/machines/kube1/usr/local/bin/aks-flex-node /root/aks-flex-node
-systemctl stop containerd.service
+# The agent's next start would have it started again.
+systemctl mask --quiet --runtime --now containerd.service
 "#;
 /// Whoever asks them waits.
 const MUTE: &str = "systemctl kill --signal=STOP systemd-machined.service dbus.service";
 const BACK: &str = r#"
 systemctl kill --signal=CONT systemd-machined.service dbus.service
+systemctl unmask --quiet --runtime containerd.service
 systemctl start containerd.service
 rm /root/aks-flex-node
 "#;

@@ -353,6 +353,8 @@ impl Host {
     /// It can't be ended, or its folder can't be removed.
     pub(crate) async fn down(&self) -> Result<()> {
         self.power_cut().await?;
+        // The kernel may keep its namespace for a minute, which answers for an address that the next host gets.
+        self.unplug().await;
         self.forget_faults().await;
         cache::remove_tree(&self.dir)
     }

@@ -115,22 +115,9 @@ fn around(found: &Remains) -> Vec<Removal> {
 
 /// These folders, and the `.wants` of which a link goes, once they are empty.
 fn empty_after(plan: &[Removal], folders: impl IntoIterator<Item = HostPath>) -> Vec<Removal> {
-    let parents = plan.iter().filter_map(|removal| match removal {
-        Removal::Gone { path } => path.parent().filter(names::is_made_by_its_content),
-        Removal::Stopped { .. }
-        | Removal::MachineOff { .. }
-        | Removal::Unmounted { .. }
-        | Removal::MachineFolder { .. }
-        | Removal::EmptyFolder { .. }
-        | Removal::PutBack { .. }
-        | Removal::UnitAsBefore { .. }
-        | Removal::SysctlAsBefore { .. }
-        | Removal::Interface { .. }
-        | Removal::Chains
-        | Removal::Routes
-        | Removal::FirewallAnew { .. }
-        | Removal::Reload { .. }
-        | Removal::Containers => None,
+    let parents = plan.iter().filter_map(|removal| {
+        let Removal::Gone { path } = removal else { return None };
+        path.parent().filter(names::is_made_by_its_content)
     });
     let all: BTreeSet<HostPath> = parents.chain(folders).collect();
     // What lies deeper comes first.
@@ -215,11 +202,8 @@ fn host(found: &Remains, ledger: Option<&Ledger>) -> Vec<Removal> {
     let mut parents: Vec<&HostPath> = things(ledger)
         .iter()
         .filter_map(|thing| {
-            if let Thing::Parent { path } = thing {
-                Some(path)
-            } else {
-                None
-            }
+            let Thing::Parent { path } = thing else { return None };
+            Some(path)
         })
         .filter(|path| is_shared(path))
         .collect();
